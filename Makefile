@@ -1,0 +1,89 @@
+# Every target sets up what it needs, so that a fresh clone needs Python 3.11, make and a package index.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Run, not only looked up: a version manager leaves names on PATH that start nothing.
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' >/dev/null 2>&1 && echo $$p && break; done)
+WORKERS ?= 2
+PYTEST_ARGS ?=
+NAME ?=
+LOCK_ARGS ?=
+
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-kafka java bench lint format lock soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+install: $(STAMP) ## create .venv with the locked versions
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "install: no Python: apt-get install python3.11 python3.11-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "install: $(PYTHON) is older than 3.11: apt-get install python3.11 python3.11-venv, or PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		$(PYTHON) -c 'import sys; print("install: the venv module is missing: apt-get install python%d.%d-venv" % sys.version_info[:2])' >&2; exit 1; }
+	@echo "install: locked packages into $(VENV)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@# The lock holds the build backend too: building in isolation would fetch an unlocked one.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: install ## topics, produce, consume and dump on a directory of its own
+	@bash scripts/demo.sh
+
+test: install ## every test but tests/kafka; WORKERS=2, PYTEST_ARGS="-k name"
+	@echo "test: tests/ without tests/kafka, $(WORKERS) workers"
+	@$(PYTEST) tests --ignore=tests/kafka -n $(WORKERS) $(PYTEST_ARGS)
+
+# The first test waits for Maven to fetch Kafka's jars, hence the longer limit.
+test-kafka: install java ## tests/kafka, against a real Kafka
+	@echo "test-kafka: tests/kafka"
+	@$(PYTEST) tests/kafka --timeout=900 $(PYTEST_ARGS)
+
+java: ## check for Java 17, javac and Maven; install them if root on Debian
+	@sh scripts/ensure-java.sh
+
+bench: install ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>
+	@set -e; for file in benchmarks/bench_$(or $(NAME),*).py; do \
+		echo "bench: $$file"; $(BIN)/python "$$file"; done
+
+lint: install ## ruff format --check, ruff check, mypy --strict, lint-imports
+	@echo "lint: ruff format --check"
+	@$(BIN)/ruff format --check .
+	@echo "lint: ruff check"
+	@$(BIN)/ruff check .
+	@echo "lint: mypy --strict"
+	@$(BIN)/mypy --strict src tests benchmarks
+	@echo "lint: lint-imports"
+	@$(BIN)/lint-imports --no-logo
+
+format: install ## let ruff format the code and fix what it can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+# In an environment of its own, so that the tool is not among what it locks. Without local wheels:
+# their hashes would be of no use elsewhere. The oldest Python decides, so that all can install it.
+lock: ## resolve requirements.lock anew; LOCK_ARGS=--upgrade for newer versions
+	@echo "lock: requirements.lock"
+	@test -x build/lock/bin/pip-compile || { python3.11 -m venv --clear build/lock && \
+		build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2; }
+	@env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet \
+		--extra dev --extra kafka-tests --build-deps-for editable --strip-extras --generate-hashes \
+		--no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
+	@! grep -nE '://|^ *-[^-]|^--' requirements.lock
+
+soak: install ## property and crash tests with many examples: hours, not minutes
+	@echo "soak: tests/property, tests/crash, Hypothesis profile nightly"
+	@$(PYTEST) tests/property tests/crash -n $(WORKERS) --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+
+clean: ## remove caches and build output; .venv stays
+	@echo "clean: caches and build output"
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,52 @@
+"""Write docs/configuration.md from the settings as they are declared.
+
+Run it after a setting was added or changed: `python scripts/make_config_docs.py`.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from siltstone.log.config import LogConfig
+from siltstone.settings import markdown_table
+
+TARGET: Final = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+_INTRODUCTION: Final = """\
+# Configuration
+
+<!-- Made by scripts/make_config_docs.py from the settings themselves: do not edit. -->
+
+Names, types, bounds and defaults are those of Apache Kafka 4.3.1, where the table does not say
+otherwise. A setting that Kafka does not have begins with `silt.`.
+
+An unknown name, a value of the wrong type or one out of bounds is refused at once, with the nearest
+known name or the allowed range.
+
+## Topic settings
+
+A topic's own value comes first, then the broker's (the setting in the fifth column, the first that
+is set), then the default. Several settings are checked together:
+
+- `min.compaction.lag.ms` must not exceed `max.compaction.lag.ms`.
+- `remote.storage.enable=true` excludes `cleanup.policy=compact`. It also holds
+  `local.retention.ms` and `local.retention.bytes` to at most the total, and to exactly the total
+  with `remote.log.copy.disable=true`.
+
+9223372036854775807 is the largest long, and means "never" or "no limit".
+
+"""
+
+
+def render() -> str:
+    """Return the whole page."""
+    return _INTRODUCTION + markdown_table(LogConfig.settings())
+
+
+def main() -> None:
+    """Write the page."""
+    TARGET.write_text(render(), encoding="utf-8")
+    print(f"wrote {TARGET.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The server: connections, one handler per API, purgatory, quotas and status."""

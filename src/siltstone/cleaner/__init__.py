@@ -1,0 +1,1 @@
+"""Compaction and retention: decides what stays, rewrites it, commits it and verifies it."""

@@ -1,0 +1,1 @@
+"""The `silt` command: wires everything together, prints tables, JSON and progress."""

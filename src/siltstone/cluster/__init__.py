@@ -1,0 +1,1 @@
+"""Several brokers as one: membership, controller, replicas, and a small client of our own."""

@@ -1,0 +1,1 @@
+"""The web page and `/metrics`: shows the broker's status and decides nothing."""

@@ -1,0 +1,1 @@
+"""Consumer groups and transactions: their states, and the services that drive them."""

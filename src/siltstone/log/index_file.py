@@ -1,0 +1,162 @@
+"""Fixed-size entries in a file: what the offset index and the time index have in common.
+
+While its segment is active the file is as long as it may ever get (zeros to the end, as Kafka makes
+it) and the entries are mirrored in memory. `trim` ends that: the file is cut to its entries, and
+later look-ups read single entries from the page cache, so that old segments cost no memory.
+
+Opening does no I/O. An index is only a hint about the log beside it: deleting one is always safe, a
+damaged one is a `CorruptIndexError`, and recovery writes both anew.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from siltstone.errors import CorruptIndexError
+from siltstone.log.filesystem import File, FileSystem
+
+
+class IndexFile:
+    """An append-only array of packed entries; the caller keeps them in order."""
+
+    def __init__(
+        self, fs: FileSystem, path: Path, entry: struct.Struct, max_bytes: int, *, writable: bool
+    ) -> None:
+        self.path = path
+        self.entry_bytes = entry.size
+        self.capacity = max_bytes // entry.size
+        self._fs = fs
+        self._entry = entry
+        self._writable = writable
+        self._file: File | None = None
+        self._mirror: bytearray | None = None  # all entries, while the index grows
+        self._count: int | None = None  # unknown until somebody looks
+
+    @property
+    def count(self) -> int:
+        """How many entries there are."""
+        if self._count is None:
+            self._count = self._count_entries()
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes taken by entries, without the zeros after them."""
+        return self.count * self.entry_bytes
+
+    def get(self, slot: int) -> tuple[Any, ...]:
+        """Return the fields of one entry."""
+        if self._mirror is not None:
+            return self._entry.unpack_from(self._mirror, slot * self.entry_bytes)
+        file = self._open()
+        data = b"" if file is None else file.read(slot * self.entry_bytes, self.entry_bytes)
+        if len(data) < self.entry_bytes:
+            raise CorruptIndexError(self.path, f"entry {slot} of {self._count} is missing")
+        return self._entry.unpack(data)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for slot in range(self.count):
+            yield self.get(slot)
+
+    def append(self, *fields: int) -> None:
+        """Add an entry; the caller has checked order and room."""
+        if self._mirror is None:
+            self._start_growing()
+        assert self._mirror is not None
+        data = self._entry.pack(*fields)
+        if self._writable:
+            assert self._file is not None
+            self._fs.write(self._file, len(self._mirror), [data])
+        self._mirror += data
+        self._count = len(self._mirror) // self.entry_bytes
+
+    def replace(self, entries: Iterable[tuple[int, ...]]) -> None:
+        """Put other entries in the place of all, as many as there is room for."""
+        packed = b"".join(self._entry.pack(*fields) for fields in islice(entries, self.capacity))
+        file = self._open(create=True)
+        self._mirror = bytearray(packed)
+        self._count = len(packed) // self.entry_bytes
+        if self._writable and file is not None:
+            self._fs.truncate(file, 0)
+            self._fs.write(file, 0, [packed])
+            self._fs.truncate(file, self.capacity * self.entry_bytes)
+
+    def truncate(self, count: int) -> None:
+        """Drop all entries from slot `count` on; zeros take their place in the file."""
+        if self._mirror is None:
+            self._start_growing()
+        assert self._mirror is not None
+        del self._mirror[count * self.entry_bytes :]
+        self._count = count
+        if self._writable:
+            assert self._file is not None
+            self._fs.truncate(self._file, count * self.entry_bytes)
+            self._fs.truncate(self._file, self.capacity * self.entry_bytes)
+
+    def trim(self) -> None:
+        """Cut the file to its entries; the segment is active no more, or the log closes."""
+        count = self.count
+        if self._writable and (file := self._open(create=True)) is not None:
+            self._fs.truncate(file, count * self.entry_bytes)
+        self._mirror = None
+
+    def flush(self) -> None:
+        """Make the entries durable."""
+        if self._file is not None and self._writable:
+            self._fs.fsync(self._file)
+
+    def exists(self) -> bool:
+        """Say whether there is a file."""
+        return self._file is not None or self.path.exists()
+
+    def moved_to(self, path: Path) -> None:
+        """Learn that the file was renamed."""
+        self.path = path
+        if self._file is not None:
+            self._file.path = path
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._mirror = None
+        self._file = None
+
+    def _open(self, *, create: bool = False) -> File | None:
+        if self._file is None:
+            try:
+                self._file = self._fs.open(
+                    self.path, create=create and self._writable, writable=self._writable
+                )
+            except FileNotFoundError:
+                return None
+        return self._file
+
+    def _start_growing(self) -> None:
+        size = self.size_bytes
+        file = self._open(create=True)
+        self._mirror = bytearray(b"" if file is None else file.read(0, size))
+        if len(self._mirror) < size:
+            raise CorruptIndexError(self.path, f"{size} bytes expected, {len(self._mirror)} found")
+        if file is not None and self._writable:
+            self._fs.truncate(file, self.capacity * self.entry_bytes)
+
+    def _count_entries(self) -> int:
+        """Count the entries before the zeros that a crash, or a writer at work, leaves behind."""
+        file = self._open()
+        if file is None:
+            return 0
+        size = file.size_bytes()
+        if size % self.entry_bytes:
+            raise CorruptIndexError(
+                self.path, f"{size} bytes are no multiple of {self.entry_bytes}"
+            )
+        zeros = bytes(self.entry_bytes)
+        low, high = 0, size // self.entry_bytes
+        while low < high:
+            middle = (low + high) // 2
+            if file.read(middle * self.entry_bytes, self.entry_bytes) == zeros:
+                high = middle
+            else:
+                low = middle + 1
+        return low

@@ -1,0 +1,190 @@
+"""One entry of `log.dirs`: who owns it, what its checkpoints say, which partitions lie in it."""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from siltstone.errors import CorruptCheckpointError, LogDirOfflineError, StorageError
+from siltstone.ids import TopicId, TopicPartition
+from siltstone.log import filenames
+from siltstone.log.checkpoint import format_offsets, parse_offsets
+from siltstone.log.directory_lock import DirectoryLock
+from siltstone.log.filenames import DirState
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.identity import (
+    MetaProperties,
+    format_clean_shutdown,
+    format_meta_properties,
+    format_partition_metadata,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
+from siltstone.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """What a log directory says about its partitions before any of them is opened."""
+
+    was_clean: bool
+    partitions: tuple[TopicPartition, ...]
+    doomed: tuple[str, ...]  # partition directories that wait for their removal
+    topic_ids: Mapping[TopicPartition, TopicId]
+    recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
+    log_start_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def read_directory(fs: FileSystem, path: Path) -> DirectoryState:
+    """Read what is known of a log directory; changes nothing."""
+    partitions = []
+    doomed = []
+    topic_ids = {}
+    for name in fs.list_names(path):
+        if not (path / name).is_dir() or filenames.is_foreign_dir(name):
+            continue
+        try:
+            parsed = filenames.parse_partition_dir(name)
+        except ValueError as error:
+            raise CorruptCheckpointError(path, str(error)) from error
+        if parsed.state is DirState.DELETE:
+            doomed.append(name)
+        elif parsed.state is DirState.LIVE:
+            partitions.append(parsed.partition)
+            metadata_path = path / name / filenames.PARTITION_METADATA
+            metadata = fs.read_file(metadata_path)
+            if metadata is not None:
+                topic_ids[parsed.partition] = parse_partition_metadata(metadata_path, metadata)
+    return DirectoryState(
+        was_clean=(path / filenames.CLEAN_SHUTDOWN).exists(),
+        partitions=tuple(partitions),
+        doomed=tuple(doomed),
+        topic_ids=topic_ids,
+        recovery_points=_read_offsets(fs, path / filenames.RECOVERY_POINTS),
+        log_start_offsets=_read_offsets(fs, path / filenames.LOG_START_OFFSETS),
+    )
+
+
+def _read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
+    data = fs.read_file(path)
+    try:
+        return {} if data is None else parse_offsets(path, data)
+    except CorruptCheckpointError as error:
+        # Both are only hints: recovery starts at zero, the log at its first segment.
+        logger.warning("%s: ignored", error)
+        return {}
+
+
+class LogDirectory:
+    """A log directory that this process owns, with the logs that lie in it."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.failure: str | None = None
+        self._fs = fs
+        fs.mkdir(path)
+        self._lock = DirectoryLock(path)
+        try:
+            self.state = read_directory(fs, path)
+            self.properties = self._read_properties()
+            # From here on a stop is unclean until `close` says otherwise.
+            fs.unlink(path / filenames.CLEAN_SHUTDOWN)
+            fs.fsync_dir(path)
+        except StorageError:
+            self._lock.release()
+            raise
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk has refused, which lasts until the directory is opened anew."""
+        return self.failure is not None
+
+    def take_offline(self, reason: str) -> None:
+        """Serve nothing from here any more; the other directories go on."""
+        if self.failure is None:
+            logger.error("log directory %s is offline: %s", self.path, reason)
+            self.failure = reason
+
+    def check_online(self) -> None:
+        """Raise LogDirOfflineError if the disk has refused before."""
+        if self.failure is not None:
+            raise LogDirOfflineError(self.path, f"offline: {self.failure}")
+
+    def partition_path(self, partition: TopicPartition) -> Path:
+        """Name the directory of a partition."""
+        return self.path / filenames.partition_dir_name(partition)
+
+    def write_topic_id(self, partition: TopicPartition, topic_id: TopicId) -> None:
+        """Make the directory of a new partition, with the identity of its topic in it."""
+        directory = self.partition_path(partition)
+        self._fs.mkdir(directory)
+        self._fs.write_atomically(
+            directory / filenames.PARTITION_METADATA, format_partition_metadata(topic_id)
+        )
+        self._fs.fsync_dir(self.path)
+
+    def remove_log(self, partition: TopicPartition) -> Path:
+        """Rename a partition's directory out of the way and return the path to delete later."""
+        log = self.logs.pop(partition)
+        doomed = self.path / filenames.delete_dir_name(partition)
+        self._fs.rename(log.directory, doomed)
+        self._fs.fsync_dir(self.path)
+        log.mark_deleted(doomed)
+        self.write_checkpoints()
+        return doomed
+
+    def write_checkpoints(self) -> None:
+        """Write down how far each log is durable, where it starts, and its high watermark."""
+        logs = self.logs
+        self._write_offsets(
+            filenames.RECOVERY_POINTS, {p: log.recovery_point for p, log in logs.items()}
+        )
+        self._write_offsets(
+            filenames.LOG_START_OFFSETS,
+            {
+                p: log.log_start_offset
+                for p, log in logs.items()
+                if log.log_start_offset > log.segments.first.base_offset
+            },
+        )
+        self._write_offsets(
+            filenames.HIGH_WATERMARKS, {p: log.high_watermark for p, log in logs.items()}
+        )
+
+    def close(self) -> None:
+        """Close every log, say that the stop was clean, and let others in."""
+        try:
+            if not self.is_offline:
+                for log in self.logs.values():
+                    log.close()
+                self.write_checkpoints()
+                self._fs.write_atomically(
+                    self.path / filenames.CLEAN_SHUTDOWN, format_clean_shutdown()
+                )
+        except LogDirOfflineError as error:
+            self.take_offline(str(error))
+        finally:
+            self._lock.release()
+
+    def _read_properties(self) -> MetaProperties:
+        path = self.path / filenames.META_PROPERTIES
+        data = self._fs.read_file(path)
+        if data is not None:
+            return parse_meta_properties(path, data)
+        properties = MetaProperties(
+            cluster_id=str(TopicId.random()), node_id=0, directory_id=uuid.uuid4()
+        )
+        self._fs.write_atomically(path, format_meta_properties(properties))
+        return properties
+
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._fs.write_atomically(self.path / name, format_offsets(offsets))
+
+
+def iter_live(directories: list[LogDirectory]) -> Iterator[LogDirectory]:
+    """Go through the directories whose disk still works."""
+    return (directory for directory in directories if not directory.is_offline)

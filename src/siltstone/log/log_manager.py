@@ -1,0 +1,313 @@
+"""All logs of a process: several log directories, their topics, and what must happen now and then."""
+
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from siltstone.clock import Clock, SystemClock
+from siltstone.errors import (
+    LogDirOfflineError,
+    TopicExistsError,
+    UnknownSettingError,
+    UnknownTopicError,
+    UsageError,
+)
+from siltstone.ids import TopicId, TopicPartition, is_legal_topic
+from siltstone.log.config import LogConfig
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.log_directory import LogDirectory, iter_live
+from siltstone.log.partition_log import PartitionLog
+from siltstone.log.recovery import LoadRequest
+from siltstone.log.topic_catalog import merge_topics
+from siltstone.log.topic_store import FileTopicStore, TopicMetadata
+from siltstone.settings import settings_of
+
+logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """Owns log directories: no other process may, and no other may write to them.
+
+    It is the only replica of its partitions, so whatever is in a log when it is opened counts as
+    replicated. An I/O error takes one directory offline and leaves the others alone.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        self._fs = fs or FileSystem()
+        self._clock = clock or SystemClock()
+        self._overrides = dict(overrides or {})
+        LogConfig.parse(self._overrides)  # refused before anything is touched
+        self._lock = threading.RLock()
+        self._doomed: list[tuple[int, Path]] = []
+        self.directories: list[LogDirectory] = []
+        try:
+            for path in paths:
+                self.directories.append(LogDirectory(self._fs, path))
+            self._store = FileTopicStore(self._fs, [d.path for d in self.directories])
+            self._topics = merge_topics(self._store, [(d.path, d.state) for d in self.directories])
+            self._load()
+        except BaseException:
+            # Not a clean stop: what was not opened may need recovery.
+            for directory in self.directories:
+                directory.take_offline("opening failed")
+                directory.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Topics
+
+    def topics(self) -> list[TopicMetadata]:
+        """Return every topic, by name."""
+        return list(self._topics.values())
+
+    def describe(self, topic: str) -> TopicMetadata:
+        """Return one topic; raise UnknownTopicError if there is none of that name."""
+        try:
+            return self._topics[topic]
+        except KeyError:
+            raise UnknownTopicError(topic) from None
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic that lie in a directory that is online."""
+        self.describe(topic)
+        return sorted(p.partition for p in self.logs if p.topic == topic)
+
+    def config(self, topic: str) -> LogConfig:
+        """Return the settings that act on a topic."""
+        return LogConfig.parse({**self.describe(topic).config, **self._overrides})
+
+    def create_topic(
+        self, topic: str, partition_count: int, config: Mapping[str, str] | None = None
+    ) -> TopicMetadata:
+        """Create a topic; its partitions go to the directories with the fewest.
+
+        The directories are made before the topic is noted: after a crash in between it is there
+        with default settings and no records, and may be created again.
+        """
+        config = dict(config or {})
+        LogConfig.parse({**config, **self._overrides})
+        if not is_legal_topic(topic):
+            raise UsageError(
+                f"illegal topic name {topic!r}: 1 to 249 of letters, digits, dot, dash, underscore"
+            )
+        if partition_count < 1:
+            raise UsageError(f"a topic needs at least 1 partition, got {partition_count}")
+        with self._lock:
+            existing = self._topics.get(topic)
+            if existing is not None and not self._is_abandoned(existing):
+                raise TopicExistsError(topic)
+            topic_id = TopicId.random() if existing is None else existing.topic_id
+            metadata = TopicMetadata(topic, topic_id, partition_count, config)
+            self._create_partitions(metadata)
+            return self._put(metadata)
+
+    def add_partitions(self, topic: str, partition_count: int) -> TopicMetadata:
+        """Raise the number of partitions of a topic."""
+        with self._lock:
+            known = self.describe(topic)
+            if partition_count <= known.partition_count:
+                raise UsageError(
+                    f"topic {topic} has {known.partition_count} partitions already, "
+                    f"{partition_count} is not more"
+                )
+            metadata = TopicMetadata(topic, known.topic_id, partition_count, known.config)
+            self._create_partitions(metadata)
+            return self._put(metadata)
+
+    def alter_topic(
+        self,
+        topic: str,
+        changes: Mapping[str, str] | None = None,
+        resets: Collection[str] = (),
+    ) -> TopicMetadata:
+        """Change settings of a topic, or set them back to their defaults; acts at once."""
+        with self._lock:
+            known = self.describe(topic)
+            known_names = settings_of(LogConfig)
+            for name in resets:
+                if name not in known_names:
+                    raise UnknownSettingError(name, known_names)
+            config = {k: v for k, v in known.config.items() if k not in resets}
+            config.update(changes or {})
+            parsed = LogConfig.parse({**config, **self._overrides})
+            metadata = self._put(
+                TopicMetadata(topic, known.topic_id, known.partition_count, config)
+            )
+            for partition, log in self.logs.items():
+                if partition.topic == topic:
+                    log.update_config(parsed)
+            return metadata
+
+    def delete_topic(self, topic: str) -> None:
+        """Take a topic away at once; its files go after `file.delete.delay.ms`.
+
+        The directories are renamed before the topic is forgotten: after a crash in between it is
+        still there, without its records, and may be deleted again.
+        """
+        with self._lock:
+            config = self.config(topic)
+            due_ms = self._clock.now_ms() + config.file_delete_delay_ms
+            for directory in iter_live(self.directories):
+                for partition in [p for p in directory.logs if p.topic == topic]:
+                    with self._guard(directory):
+                        self._doomed.append((due_ms, directory.remove_log(partition)))
+            if self._store.find(topic) is not None:
+                self._store.delete(topic)
+            del self._topics[topic]
+
+    # Logs
+
+    @property
+    def logs(self) -> dict[TopicPartition, PartitionLog]:
+        """Every log in a directory that is online."""
+        return {p: log for d in iter_live(self.directories) for p, log in d.logs.items()}
+
+    def get_log(self, partition: TopicPartition) -> PartitionLog:
+        """Return a log; raise UnknownTopicError, or LogDirOfflineError if its disk refused."""
+        for directory in self.directories:
+            log = directory.logs.get(partition)
+            if log is not None:
+                directory.check_online()
+                return log
+        self.describe(partition.topic)
+        raise UnknownTopicError(partition.topic, partition.partition)
+
+    # Time passes
+
+    def run_maintenance(self) -> None:
+        """Do what is due: roll idle segments, flush, retention, delayed deletion, expiry.
+
+        A disk that refuses takes its directory offline; the others are looked after all the same.
+        """
+        for directory in iter_live(self.directories):
+            with self._guard(directory):
+                for log in list(directory.logs.values()):
+                    log.maybe_roll_idle()
+                    log.maybe_flush()
+                    log.delete_old_segments()
+                    log.delete_due_files()
+                    log.remove_expired_producers()
+        self._delete_due_directories()
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is durable, so that a crash costs less recovery."""
+        for directory in iter_live(self.directories):
+            with self._guard(directory):
+                directory.write_checkpoints()
+
+    def close(self) -> None:
+        """Close everything as after a clean stop; a second call does nothing."""
+        for directory in self.directories:
+            directory.close()
+        self.directories = []
+
+    def _load(self) -> None:
+        for directory in self.directories:
+            for name in directory.state.doomed:
+                self._doomed.append((self._clock.now_ms(), directory.path / name))
+            for partition in directory.state.partitions:
+                with self._guard(directory):
+                    self._open_log(directory, partition)
+        self._delete_due_directories()
+        if self.directories and not any(iter_live(self.directories)):
+            directory = self.directories[0]
+            raise LogDirOfflineError(directory.path, directory.failure or "offline")
+
+    def _open_log(self, directory: LogDirectory, partition: TopicPartition) -> PartitionLog:
+        state = directory.state
+        metadata = self._topics.get(partition.topic)
+        config = LogConfig.parse({**(metadata.config if metadata else {}), **self._overrides})
+        log = PartitionLog(
+            self._fs,
+            self._clock,
+            LoadRequest(
+                partition=partition,
+                directory=directory.partition_path(partition),
+                config=config,
+                now_ms=self._clock.now_ms(),
+                log_start_offset=state.log_start_offsets.get(partition, 0),
+                recovery_point=state.recovery_points.get(partition, 0),
+                was_clean=state.was_clean,
+            ),
+            topic_id=metadata.topic_id if metadata else None,
+            on_failure=lambda error: directory.take_offline(str(error)),
+        )
+        log.update_high_watermark(log.log_end_offset)
+        directory.logs[partition] = log
+        return log
+
+    def _create_partitions(self, metadata: TopicMetadata) -> None:
+        self._topics[metadata.topic] = metadata
+        existing = {p for d in self.directories for p in d.logs}
+        for number in range(metadata.partition_count):
+            partition = TopicPartition(metadata.topic, number)
+            if partition in existing:
+                continue
+            directory = min(iter_live(self.directories), key=lambda d: len(d.logs))
+            directory.write_topic_id(partition, metadata.topic_id)
+            self._open_log(directory, partition)
+
+    def _put(self, metadata: TopicMetadata) -> TopicMetadata:
+        self._store.put(metadata)
+        self._topics[metadata.topic] = metadata
+        return metadata
+
+    def _is_abandoned(self, metadata: TopicMetadata) -> bool:
+        """Say whether a crash cut the creation of a topic short: unknown to the store, and empty."""
+        logs = [log for p, log in self.logs.items() if p.topic == metadata.topic]
+        return (
+            self._store.find(metadata.topic) is None
+            and metadata.partition_count == len(logs)
+            and not any(log.log_end_offset for log in logs)
+        )
+
+    def _delete_due_directories(self) -> None:
+        now_ms = self._clock.now_ms()
+        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        for path in due:
+            self._fs.remove_dir(path)
+
+    def _guard(self, directory: LogDirectory) -> "_Guard":
+        return _Guard(directory)
+
+
+class _Guard:
+    """Takes a directory offline, instead of the process down, when its disk refuses."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, LogDirOfflineError):
+            self._directory.take_offline(str(error))
+            return True
+        return False

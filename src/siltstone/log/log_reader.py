@@ -1,0 +1,128 @@
+"""Read log directories that another process may own: no lock, and never a write.
+
+What is seen is what lies on disk at the moment of opening, with the same conclusions that an owner
+would draw from it: a torn tail is left out, a wrong index is ignored.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from siltstone.clock import SystemClock
+from siltstone.errors import LogDirOfflineError, UnknownTopicError
+from siltstone.ids import TopicPartition
+from siltstone.log import filenames
+from siltstone.log.config import LogConfig
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.log_directory import DirectoryState, read_directory
+from siltstone.log.partition_log import PartitionLog
+from siltstone.log.recovery import LoadRequest
+from siltstone.log.topic_catalog import merge_topics
+from siltstone.log.topic_store import FileTopicStore, TopicMetadata
+
+_ATTEMPTS: Final = 5  # an owner that rolls, cleans or deletes takes files away under our hands
+
+Signature = tuple[tuple[str, int], ...]
+
+
+class LogReader:
+    """The topics and logs of some directories, as far as reading goes."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        fs: FileSystem | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        self._fs = fs or FileSystem()
+        self._clock = SystemClock()
+        self._overrides = dict(overrides or {})
+        LogConfig.parse(self._overrides)
+        for path in paths:
+            if not path.is_dir():
+                raise LogDirOfflineError(path, "does not exist")
+        self._paths = tuple(paths)
+        self._states: dict[Path, DirectoryState] = {
+            path: read_directory(self._fs, path) for path in paths
+        }
+        store = FileTopicStore(self._fs, self._paths)
+        self._topics = merge_topics(store, self._states.items())
+        self._logs: dict[TopicPartition, tuple[Signature, PartitionLog]] = {}
+
+    def topics(self) -> list[TopicMetadata]:
+        """Return every topic, by name."""
+        return list(self._topics.values())
+
+    def describe(self, topic: str) -> TopicMetadata:
+        """Return one topic; raise UnknownTopicError if there is none of that name."""
+        try:
+            return self._topics[topic]
+        except KeyError:
+            raise UnknownTopicError(topic) from None
+
+    def config(self, topic: str) -> LogConfig:
+        """Return the settings that act on a topic."""
+        return LogConfig.parse({**self.describe(topic).config, **self._overrides})
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic that lie in these directories."""
+        self.describe(topic)
+        return sorted(
+            p.partition for s in self._states.values() for p in s.partitions if p.topic == topic
+        )
+
+    def get_log(self, partition: TopicPartition) -> PartitionLog:
+        """Return a log as it is on disk now; opened anew only if its files have changed."""
+        directory = self._find_directory(partition)
+        path = directory / filenames.partition_dir_name(partition)
+        for attempt in range(_ATTEMPTS):
+            try:
+                signature = self._sign(path)
+                known = self._logs.get(partition)
+                if known is not None and known[0] == signature:
+                    return known[1]
+                log = self._open(directory, partition, path)
+            except FileNotFoundError:
+                if attempt == _ATTEMPTS - 1:
+                    raise LogDirOfflineError(path, "changes faster than it can be read") from None
+                continue
+            self._logs[partition] = (signature, log)
+            return log
+        raise AssertionError("unreachable")
+
+    def _open(self, directory: Path, partition: TopicPartition, path: Path) -> PartitionLog:
+        state = self._states[directory]
+        log = PartitionLog(
+            self._fs,
+            self._clock,
+            LoadRequest(
+                partition=partition,
+                directory=path,
+                config=self.config(partition.topic),
+                now_ms=self._clock.now_ms(),
+                log_start_offset=state.log_start_offsets.get(partition, 0),
+                recovery_point=state.recovery_points.get(partition, 0),
+                was_clean=(directory / filenames.CLEAN_SHUTDOWN).exists(),
+                writable=False,
+            ),
+            topic_id=self._topics[partition.topic].topic_id,
+        )
+        log.update_high_watermark(log.log_end_offset)
+        return log
+
+    def _sign(self, path: Path) -> Signature:
+        """Tell by names and sizes whether anything has changed."""
+        names = self._fs.list_names(path)
+        return tuple(
+            (name, (path / name).stat().st_size)
+            for name in names
+            if (file := filenames.parse_segment_file(name)) and file.extension == filenames.LOG
+        )
+
+    def _find_directory(self, partition: TopicPartition) -> Path:
+        for path, state in self._states.items():
+            if partition in state.partitions:
+                return path
+        self.describe(partition.topic)
+        raise UnknownTopicError(partition.topic, partition.partition)

@@ -1,0 +1,428 @@
+"""One segment: a `.log` file of batches and the three indexes beside it.
+
+The log file is the truth. `size_bytes` says how much of it counts: what lies beyond (a torn write, the
+zeros of a pre-allocated file) is invisible and will be overwritten. The indexes are hints, opened when
+somebody looks something up.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from siltstone.errors import (
+    CorruptBatchError,
+    DecodeError,
+    LogDirOfflineError,
+    OffsetOrderError,
+    TruncatedDataError,
+)
+from siltstone.log import filenames
+from siltstone.log.config import LogConfig
+from siltstone.log.filesystem import File, FileSystem
+from siltstone.log.offset_index import OffsetIndex
+from siltstone.log.time_index import TimeIndex, TimestampOffset
+from siltstone.log.transaction_index import TransactionIndex
+from siltstone.records.batch import Batch, BatchHeader, read_batch, read_header
+from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+
+logger = logging.getLogger(__name__)
+
+READ_CHUNK_BYTES: Final = 1 << 20
+_HEADER_WINDOW_BYTES: Final = 8192  # two index intervals: mostly one read finds the batch
+
+
+class StoredHeader(NamedTuple):
+    """A batch's header and where the batch begins in the log file."""
+
+    position: int
+    header: BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A range of bytes of a segment; holding it keeps the file readable."""
+
+    file: File
+    position: int
+    size_bytes: int
+
+    def read(self) -> bytes:
+        """Return the bytes."""
+        return self.file.read(self.position, self.size_bytes)
+
+
+class Segment:
+    """The batches from `base_offset` up to the next segment's."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        created_ms: int,
+        size_bytes: int,
+        suffix: str = "",
+        writable: bool = True,
+    ) -> None:
+        self.base_offset = base_offset
+        self.directory = directory
+        self.created_ms = created_ms
+        self.size_bytes = size_bytes
+        self.path = filenames.log_path(directory, base_offset, suffix)
+        self._fs = fs
+        self._file: File | None = None
+        self._writable = writable
+        self.index_interval_bytes = config.index_interval_bytes
+        self._bytes_since_index = 0
+        self._max_timestamp: TimestampOffset | None = None
+        self._first_timestamp_ms: int | None = None
+
+        index_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(
+            fs,
+            filenames.offset_index_path(directory, base_offset, suffix),
+            base_offset,
+            index_bytes,
+            writable=writable,
+        )
+        self.time_index = TimeIndex(
+            fs,
+            filenames.time_index_path(directory, base_offset, suffix),
+            base_offset,
+            index_bytes,
+            writable=writable,
+        )
+        self.transaction_index = TransactionIndex(
+            fs,
+            filenames.transaction_index_path(directory, base_offset, suffix),
+            base_offset,
+            writable=writable,
+        )
+
+    @classmethod
+    def create(
+        cls,
+        fs: FileSystem,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        suffix: str = "",
+    ) -> "Segment":
+        """Make an empty segment, over whatever files lie around under its names."""
+        segment = cls(
+            fs, directory, base_offset, config, created_ms=now_ms, size_bytes=0, suffix=suffix
+        )
+        for path in segment.paths():
+            fs.unlink(path)
+        segment._file = fs.open(segment.path, create=True)
+        if config.preallocate:
+            fs.truncate(segment._file, config.segment_bytes)
+        return segment
+
+    @property
+    def file(self) -> File:
+        """The open log file."""
+        if self._file is None:
+            self._file = self._fs.open(self.path, writable=self._writable)
+        return self._file
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The newest timestamp and the last offset of the batch that first reached it."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last
+        return self._max_timestamp
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The max timestamp of the first batch, by which the segment's age is told, or -1."""
+        if self._first_timestamp_ms is None:
+            if not self.size_bytes:
+                return NO_TIMESTAMP
+            self._first_timestamp_ms = self._header_at(0).header.max_timestamp_ms
+        return self._first_timestamp_ms
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """What retention goes by: the newest timestamp, or the file's age if there is none."""
+        timestamp_ms = self.max_timestamp.timestamp_ms
+        return timestamp_ms if timestamp_ms >= 0 else self.modified_ms()
+
+    def modified_ms(self) -> int:
+        """Return when the log file was last written."""
+        return os.stat(self.path).st_mtime_ns // 1_000_000
+
+    def paths(self) -> tuple[Path, Path, Path, Path]:
+        """Name the files of the segment, in the order in which Kafka renames them."""
+        return (
+            self.path,
+            self.offset_index.file.path,
+            self.time_index.file.path,
+            self.transaction_index.path,
+        )
+
+    def fits(self, offset: int) -> bool:
+        """Say whether the indexes can express the offset."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def append(self, buffers: Sequence[bytes | memoryview], headers: Sequence[BatchHeader]) -> None:
+        """Append batches, whose bytes are `buffers` one after the other.
+
+        The bytes are in the page cache when this returns; `flush` makes them durable. If the disk
+        refuses, nothing of it is visible.
+        """
+        if not self.fits(headers[-1].last_offset):
+            raise OffsetOrderError(self.path, self.base_offset, headers[-1].last_offset)
+        position = self.size_bytes
+        try:
+            self._fs.write(self.file, position, buffers)
+        except LogDirOfflineError:
+            # Half a batch after the end does no harm, but a cut file explains itself better.
+            with contextlib.suppress(LogDirOfflineError):
+                self._fs.truncate(self.file, position)
+            raise
+        for header in headers:
+            self._index(header, position)
+            position += header.size_bytes
+        self.size_bytes = position
+
+    def find_batch(self, offset: int) -> StoredHeader | None:
+        """Return the first batch that ends at or after an offset, or None."""
+        for stored in self._headers_from(offset):
+            if stored.header.last_offset >= offset:
+                return stored
+        return None
+
+    def find_end(self, position: int, max_bytes: int, end_position: int) -> int:
+        """Return where to end a read of whole batches from `position`.
+
+        At least one batch, at most `max_bytes` if that holds more, nothing beyond `end_position`.
+        """
+        limit = position + max_bytes
+        if limit >= end_position:
+            return end_position
+        end = position
+        if (entry := self.offset_index.find_before_position(limit)) is not None:
+            end = max(end, entry.position)
+        for stored in self.iter_headers(end):
+            batch_end = stored.position + stored.header.size_bytes
+            if batch_end > limit and end > position:
+                break
+            end = batch_end
+            if end >= limit:
+                break
+        return min(end, end_position)
+
+    def find_timestamp(self, target_ms: int, start_offset: int) -> TimestampOffset | None:
+        """Return the first record at or after both a time and an offset, or None."""
+        for stored in self._headers_from(max(self._time_hint(target_ms), start_offset)):
+            header = stored.header
+            if header.max_timestamp_ms < target_ms or header.last_offset < start_offset:
+                continue
+            for record in self.read_batch(stored.position).iter_records():
+                if record.timestamp_ms >= target_ms and record.offset >= start_offset:
+                    return TimestampOffset(record.timestamp_ms, record.offset)
+        return None
+
+    def next_offset(self) -> int:
+        """Return the offset after the last batch, or the base offset of an empty segment.
+
+        Reads from the last index entry on.
+        """
+        next_offset = self.base_offset
+        for stored in self._headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
+            next_offset = stored.header.next_offset
+        return next_offset
+
+    def iter_headers(self, start_position: int = 0) -> Iterator[StoredHeader]:
+        """Yield the headers from a batch's position on, reading little else."""
+        position = start_position
+        while position < self.size_bytes:
+            window_start = position
+            window = self.file.read(position, min(_HEADER_WINDOW_BYTES, self.size_bytes - position))
+            while True:
+                stored = self._parse_header(window, position - window_start, position)
+                yield stored
+                position += stored.header.size_bytes
+                if position - window_start + HEADER_SIZE > len(window):
+                    break
+
+    def iter_batches(
+        self, start_position: int = 0, *, check_crc: bool = True
+    ) -> Iterator[tuple[int, Batch]]:
+        """Yield (position, batch) from a batch's position on."""
+        position = start_position
+        chunk_bytes = READ_CHUNK_BYTES
+        while position < self.size_bytes:
+            chunk_start = position
+            chunk = self.file.read(position, min(chunk_bytes, self.size_bytes - position))
+            while (at := position - chunk_start) < len(chunk):
+                try:
+                    batch = read_batch(chunk, at)
+                    if check_crc:
+                        batch.check_crc()
+                except TruncatedDataError as error:
+                    if chunk_start + len(chunk) < self.size_bytes:
+                        break  # The rest of the batch is in the next chunk.
+                    raise CorruptBatchError(self.path, position, error.reason) from error
+                except DecodeError as error:
+                    raise CorruptBatchError(self.path, position, error.reason) from error
+                yield position, batch
+                position += batch.header.size_bytes
+            # A batch larger than the chunk: read what it takes, then go back to normal.
+            chunk_bytes = READ_CHUNK_BYTES
+            if position == chunk_start:
+                chunk_bytes = self._header_at(position).header.size_bytes
+
+    def read_batch(self, position: int) -> Batch:
+        """Read the batch at a position and check its CRC."""
+        size = self._header_at(position).header.size_bytes
+        try:
+            batch = read_batch(self.file.read(position, size))
+            batch.check_crc()
+        except DecodeError as error:
+            raise CorruptBatchError(self.path, position, error.reason) from error
+        return batch
+
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Drop all batches that reach `offset` and return how many bytes went.
+
+        A batch goes whole, also if only its last record is at the offset.
+        """
+        stored = self.find_batch(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        if stored is None:
+            return 0
+        removed = self.size_bytes - stored.position
+        self._fs.truncate(self.file, stored.position)
+        self.size_bytes = stored.position
+        if not stored.position:
+            self.created_ms = now_ms
+            self._first_timestamp_ms = None
+        self._bytes_since_index = 0
+        self._max_timestamp = self._newest_timestamp()
+        return removed
+
+    def become_inactive(self) -> None:
+        """Write the final time index entry and cut every file to its content."""
+        self.time_index.maybe_append(self.max_timestamp, final=True)
+        self.offset_index.file.trim()
+        self.time_index.file.trim()
+        if self.file.size_bytes() > self.size_bytes:
+            self._fs.truncate(self.file, self.size_bytes)
+
+    def flush(self) -> None:
+        """Make all of the segment durable."""
+        self._fs.fsync(self.file)
+        self.offset_index.file.flush()
+        self.time_index.file.flush()
+        self.transaction_index.flush()
+
+    def rename(self, suffix: str) -> None:
+        """Give every file of the segment another suffix; those that never existed are skipped."""
+        targets = (
+            filenames.log_path(self.directory, self.base_offset, suffix),
+            filenames.offset_index_path(self.directory, self.base_offset, suffix),
+            filenames.time_index_path(self.directory, self.base_offset, suffix),
+            filenames.transaction_index_path(self.directory, self.base_offset, suffix),
+        )
+        for source, target in zip(self.paths(), targets, strict=True):
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rename(source, target)
+        self.path = targets[0]
+        if self._file is not None:
+            self._file.path = targets[0]
+        self.offset_index.file.moved_to(targets[1])
+        self.time_index.file.moved_to(targets[2])
+        self.transaction_index.moved_to(targets[3])
+
+    def close(self) -> None:
+        """Let go of all files; a reader that holds a slice keeps the log file open."""
+        self._file = None
+        self.offset_index.file.close()
+        self.time_index.file.close()
+        self.transaction_index.close()
+
+    def set_recovered(self, size_bytes: int, max_timestamp: TimestampOffset) -> None:
+        """Take over what recovery found out about the log file."""
+        self.size_bytes = size_bytes
+        self._max_timestamp = max_timestamp
+        self._first_timestamp_ms = None
+
+    def _headers_from(self, offset: int) -> Iterator[StoredHeader]:
+        """Yield headers from some batch that begins at or before an offset.
+
+        An index has no checksum, so its word is held against the batch it points to. If they
+        disagree, the segment is read from its start: slow, but never wrong.
+        """
+        entry = self.offset_index.find(offset)
+        if entry.position:
+            try:
+                header = self._header_at(entry.position).header
+            except CorruptBatchError:
+                header = None
+            if header is not None and header.base_offset <= entry.offset <= header.last_offset:
+                yield from self.iter_headers(entry.position)
+                return
+            logger.warning(
+                "%s is wrong about offset %d: reading from the start of the segment; "
+                "delete the file to have it rebuilt",
+                self.offset_index.file.path,
+                entry.offset,
+            )
+        yield from self.iter_headers()
+
+    def _time_hint(self, target_ms: int) -> int:
+        """Return an offset before which nothing is as new as `target_ms`."""
+        entry = self.time_index.find(target_ms)
+        if entry.offset == self.base_offset:
+            return entry.offset
+        for stored in self._headers_from(entry.offset):
+            if stored.header.last_offset >= entry.offset:
+                if stored.header.max_timestamp_ms == entry.timestamp_ms:
+                    return entry.offset
+                break
+        return self.base_offset  # The entry contradicts the log, see `_headers_from`.
+
+    def _index(self, header: BatchHeader, position: int) -> None:
+        max_timestamp_ms = header.max_timestamp_ms
+        if max_timestamp_ms > self.max_timestamp.timestamp_ms:
+            self._max_timestamp = TimestampOffset(max_timestamp_ms, header.last_offset)
+        if self._bytes_since_index > self.index_interval_bytes:
+            if not self.offset_index.is_full:
+                self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.size_bytes
+
+    def _newest_timestamp(self) -> TimestampOffset:
+        """Find the newest timestamp behind the last time index entry, as a restart would."""
+        newest = self.time_index.last
+        for stored in self._headers_from(newest.offset):
+            if stored.header.max_timestamp_ms > newest.timestamp_ms:
+                newest = TimestampOffset(stored.header.max_timestamp_ms, stored.header.last_offset)
+        return newest
+
+    def _header_at(self, position: int) -> StoredHeader:
+        return self._parse_header(self.file.read(position, HEADER_SIZE), 0, position)
+
+    def _parse_header(self, window: bytes, at: int, position: int) -> StoredHeader:
+        try:
+            header = read_header(window, at)
+        except DecodeError as error:
+            raise CorruptBatchError(self.path, position, error.reason) from error
+        if position + header.size_bytes > self.size_bytes:
+            raise CorruptBatchError(
+                self.path, position, f"batch of {header.size_bytes} bytes ends after the file"
+            )
+        return StoredHeader(position, header)

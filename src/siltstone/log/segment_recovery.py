@@ -1,0 +1,175 @@
+"""Find out what of one segment can be trusted after an unclean stop, and index it anew.
+
+The whole file is walked, every CRC checked, in large chunks by the kernels of `records`. The first
+batch that is torn, damaged or out of order ends the segment: what follows was never acknowledged with
+a flush, or it was damaged, and a reader could not get past it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.log.leader_epochs import LeaderEpochs
+from siltstone.log.offset_index import OffsetPosition
+from siltstone.log.producer_state import ProducerState
+from siltstone.log.segment import Segment
+from siltstone.log.time_index import TimestampOffset
+from siltstone.log.transaction_index import AbortedTxn
+from siltstone.records.batch import is_legacy_batch, read_batch, read_header
+from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+from siltstone.records.scan import Walk, walk
+
+_CHUNK_BYTES: Final = 8 << 20
+
+
+class SegmentOverflowError(Exception):
+    """An offset does not fit the segment's base; caught by the loader, which splits the segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecovery:
+    """What was found in one segment."""
+
+    next_offset: int
+    cut_bytes: int
+    reason: str | None  # why anything was cut
+
+
+def recover_segment(
+    segment: Segment, state: ProducerState, epochs: LeaderEpochs
+) -> SegmentRecovery:
+    """Walk a segment, rebuild its indexes, and forget what follows the last sound batch.
+
+    `state` must be that before the segment; it and `epochs` move on to the segment's end. Raises
+    CorruptBatchError, and changes nothing, for batches of an old format: they are sound, and
+    cutting them would lose data.
+    """
+    return _Recovery(segment, state, epochs).run()
+
+
+class _Recovery:
+    def __init__(self, segment: Segment, state: ProducerState, epochs: LeaderEpochs) -> None:
+        self._segment = segment
+        self._state = state
+        self._epochs = epochs
+        self._position = 0
+        self._next_offset = segment.base_offset
+        self._newest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
+        self._last_indexed = 0
+        self._offset_entries: list[OffsetPosition] = []
+        self._time_entries: list[TimestampOffset] = []
+
+    def run(self) -> SegmentRecovery:
+        segment = self._segment
+        # Whatever is in the file counts, not what somebody believed to be its size.
+        file_bytes = segment.file.size_bytes()
+        segment.transaction_index.truncate_to(segment.base_offset)
+        reason = None
+        buffer = bytearray(min(_CHUNK_BYTES, file_bytes))
+        while self._position < file_bytes:
+            count = segment.file.read_into(self._position, memoryview(buffer))
+            chunk = memoryview(buffer)[:count]
+            found = walk(chunk, next_offset=self._next_offset)
+            self._take(chunk, found)
+            if found.refusal is not None:
+                self._refuse_legacy(chunk[found.stop_position :])
+                reason = found.refusal.reason
+                break
+            if not len(found.batches):
+                size = self._missing_bytes(chunk, file_bytes)
+                if size is None:
+                    reason = f"{file_bytes - self._position} bytes left after the last batch"
+                    break
+                buffer = bytearray(size)
+        self._rebuild_indexes()
+        segment.set_recovered(self._position, self._newest)
+        return SegmentRecovery(self._next_offset, file_bytes - self._position, reason)
+
+    def _take(self, chunk: memoryview, found: Walk) -> None:
+        """Take in the sound batches of a chunk."""
+        batches = found.batches
+        if not len(batches):
+            return
+        segment = self._segment
+        last_offsets = batches["last_offset"]
+        if int(last_offsets[-1]) - segment.base_offset > MAX_RELATIVE_OFFSET:
+            raise SegmentOverflowError(segment.path)
+        self._index(batches)
+        self._replay(chunk, batches)
+        self._next_offset = int(last_offsets[-1]) + 1
+        self._position += found.stop_position
+
+    def _index(self, batches: Any) -> None:
+        positions = batches["position"] + self._position
+        last_offsets = batches["last_offset"]
+        timestamps = batches["max_timestamp_ms"]
+        # For each batch: the number of the batch that holds the newest timestamp up to there.
+        newest = np.maximum.accumulate(np.maximum(timestamps, self._newest.timestamp_ms))
+        rises = np.diff(newest, prepend=self._newest.timestamp_ms) > 0
+        holders = np.maximum.accumulate(np.where(rises, np.arange(len(batches)), -1))
+
+        interval_bytes = self._segment.index_interval_bytes
+        slot = int(np.searchsorted(positions, self._last_indexed + interval_bytes, side="right"))
+        while slot < len(batches):
+            self._last_indexed = int(positions[slot])
+            self._offset_entries.append(OffsetPosition(int(last_offsets[slot]), self._last_indexed))
+            self._time_entries.append(self._timestamp_at(batches, int(holders[slot])))
+            slot = int(
+                np.searchsorted(positions, self._last_indexed + interval_bytes, side="right")
+            )
+        self._newest = self._timestamp_at(batches, int(holders[-1]))
+
+    def _timestamp_at(self, batches: Any, holder: int) -> TimestampOffset:
+        if holder < 0:
+            return self._newest
+        row = batches[holder]
+        return TimestampOffset(int(row["max_timestamp_ms"]), int(row["last_offset"]))
+
+    def _replay(self, chunk: memoryview, batches: Any) -> None:
+        epochs = batches["leader_epoch"]
+        for slot in np.flatnonzero(np.diff(epochs, prepend=-1)):
+            latest = self._epochs.latest()
+            epoch = int(epochs[slot])
+            if epoch >= 0 and (latest is None or epoch > latest.epoch):
+                self._epochs.assign(epoch, int(batches["base_offset"][slot]))
+        for slot in np.flatnonzero(batches["producer_id"] >= 0):
+            position = int(batches["position"][slot])
+            batch = read_batch(chunk, position)
+            try:
+                marker = batch.marker()
+            except DecodeError as error:
+                raise CorruptBatchError(
+                    self._segment.path, self._position + position, error.reason
+                ) from error
+            for txn in self._state.replay(batch.header, marker):
+                if txn.is_aborted:
+                    self._segment.transaction_index.append(
+                        AbortedTxn(
+                            txn.producer_id,
+                            txn.first_offset,
+                            txn.last_offset,
+                            txn.last_stable_offset,
+                        )
+                    )
+        self._state.update_map_end_offset(int(batches["last_offset"][-1]) + 1)
+
+    def _missing_bytes(self, chunk: memoryview, file_bytes: int) -> int | None:
+        """Return the size of a batch that is larger than the chunk, None if the file ends first."""
+        if self._position + len(chunk) >= file_bytes or len(chunk) < HEADER_SIZE:
+            return None
+        size = read_header(chunk).size_bytes
+        return size if self._position + size <= file_bytes else None
+
+    def _refuse_legacy(self, rest: memoryview) -> None:
+        if is_legacy_batch(rest):
+            try:
+                read_header(rest)
+            except DecodeError as error:
+                raise CorruptBatchError(self._segment.path, self._position, error.reason) from error
+
+    def _rebuild_indexes(self) -> None:
+        segment = self._segment
+        segment.offset_index.replace(self._offset_entries)
+        segment.time_index.replace([*self._time_entries, self._newest])

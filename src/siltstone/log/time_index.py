@@ -1,0 +1,95 @@
+"""Timestamp -> offset: an entry (t, o) says that whatever is newer than t lies after o."""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from siltstone.errors import CorruptIndexError
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.index_file import IndexFile
+from siltstone.records.layout import NO_TIMESTAMP
+
+_ENTRY: Final = struct.Struct(">qi")  # timestamp, offset - base offset
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp and the last offset of the batch that first reached it."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class TimeIndex:
+    """The sparse time index of one segment."""
+
+    def __init__(
+        self, fs: FileSystem, path: Path, base_offset: int, max_bytes: int, *, writable: bool
+    ) -> None:
+        self.file = IndexFile(fs, path, _ENTRY, max_bytes, writable=writable)
+        self.base_offset = base_offset
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether the segment must roll: the last slot is kept for its final entry."""
+        return self.file.count >= self.file.capacity - 1
+
+    @property
+    def last(self) -> TimestampOffset:
+        """The newest entry, or "no timestamp" at the base offset."""
+        if not self.file.count:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return self.get(self.file.count - 1)
+
+    def get(self, slot: int) -> TimestampOffset:
+        """Return one entry."""
+        timestamp_ms, relative_offset = self.file.get(slot)
+        return TimestampOffset(timestamp_ms, self.base_offset + relative_offset)
+
+    def entries(self) -> list[TimestampOffset]:
+        """Return all entries."""
+        return [self.get(slot) for slot in range(self.file.count)]
+
+    def maybe_append(self, entry: TimestampOffset, *, final: bool = False) -> None:
+        """Add an entry if it is newer than the last; `final` may take the last slot."""
+        last = self.last
+        if entry.timestamp_ms <= last.timestamp_ms or (self.is_full and not final):
+            return
+        if self.file.count and entry.offset < last.offset:
+            raise CorruptIndexError(
+                self.file.path, f"offset {entry.offset} after {last.offset}: entries must rise"
+            )
+        self.file.append(entry.timestamp_ms, entry.offset - self.base_offset)
+
+    def replace(self, entries: Sequence[TimestampOffset]) -> None:
+        """Put entries in the place of all, leaving out those that are not newer than the last."""
+        rising = []
+        last_ms = NO_TIMESTAMP
+        for entry in entries:
+            if entry.timestamp_ms > last_ms:
+                last_ms = entry.timestamp_ms
+                rising.append((entry.timestamp_ms, entry.offset - self.base_offset))
+        self.file.replace(rising)
+
+    def find(self, target_ms: int) -> TimestampOffset:
+        """Return the greatest entry at or below a time, else "no timestamp" at the base offset."""
+        slot = bisect_right(range(self.file.count), target_ms, key=lambda i: self.file.get(i)[0])
+        return self.get(slot - 1) if slot else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at and above an offset."""
+        relative = offset - self.base_offset
+        self.file.truncate(
+            bisect_left(range(self.file.count), relative, key=lambda i: self.file.get(i)[1])
+        )
+
+    def check_ends(self) -> None:
+        """Raise CorruptIndexError unless the first and the last entry rise."""
+        if not self.file.count:
+            return
+        first, last = self.get(0), self.last
+        if first.timestamp_ms > last.timestamp_ms or not (
+            self.base_offset <= first.offset <= last.offset
+        ):
+            raise CorruptIndexError(self.file.path, f"entries from {first} to {last} do not rise")

@@ -1,0 +1,1 @@
+"""Batches and records as bytes: layout, checksums, codecs, builders, readers and kernels."""

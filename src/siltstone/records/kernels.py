@@ -1,0 +1,426 @@
+"""Loops over the bytes of batches, compiled by numba: CRC, batch headers, records.
+
+A kernel never raises and never reads outside of the positions it was given: it fills arrays and says
+where and why it stopped. Whoever calls it (`scan`) asks the plain twin for the reason of a refusal.
+Numba checks no bounds, so every read below stands behind a comparison with the end.
+"""
+
+import platform
+from collections.abc import Callable
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from siltstone.records.layout import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    MIN_LEGACY_LENGTH,
+    MIN_LENGTH,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+)
+
+BATCH_DTYPE: Final = np.dtype(
+    [
+        ("position", np.int64),
+        ("base_offset", np.int64),
+        ("last_offset", np.int64),
+        ("base_timestamp_ms", np.int64),
+        ("max_timestamp_ms", np.int64),
+        ("producer_id", np.int64),
+        ("size_bytes", np.int32),
+        ("leader_epoch", np.int32),
+        ("base_sequence", np.int32),
+        ("record_count", np.int32),
+        ("producer_epoch", np.int16),
+        ("attributes", np.int16),
+    ],
+    align=True,
+)
+
+RECORD_DTYPE: Final = np.dtype(
+    [
+        ("position", np.int64),  # of the length varint, in the batch's (decompressed) payload
+        ("offset", np.int64),
+        ("timestamp_ms", np.int64),
+        ("key_position", np.int64),
+        ("size_bytes", np.int32),  # length varint included
+        ("key_length", np.int32),  # -1: null
+        ("value_length", np.int32),  # -1: null
+        ("header_count", np.int32),
+    ],
+    align=True,
+)
+
+# Why a kernel stopped.
+AT_END: Final = 0  # the bytes are used up
+INCOMPLETE: Final = 1  # the next batch ends after the bytes
+REFUSED: Final = 2  # the bytes at the stop position are no sound batch
+FULL: Final = 3  # the arrays have no room for the next batch
+
+_MAX_VARINT_BYTES: Final = 5
+_MAX_VARLONG_BYTES: Final = 10
+_MAX_OFFSET: Final = 2**63 - 1
+
+
+@intrinsic
+def _load_u64(typing_context: Any, data: Any, position: Any) -> Any:
+    """Load 8 bytes at a position of a byte array, whatever its alignment."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.gep(array.data, [arguments[1]])
+        word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return types.uint64(data, types.int64), generate
+
+
+@intrinsic
+def _swap_u64(typing_context: Any, word: Any) -> Any:
+    """Turn a big-endian word into the machine's order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = builder.module.declare_intrinsic("llvm.bswap", [ir.IntType(64)])
+        return builder.call(function, [arguments[0]])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def _crc_step_sse42(typing_context: Any, crc: Any, word: Any) -> Any:
+    """Feed 8 bytes to the processor's own CRC-32C."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        u64 = ir.IntType(64)
+        function = builder.module.declare_intrinsic(
+            "llvm.x86.sse42.crc32.64.64", (), ir.FunctionType(u64, [u64, u64])
+        )
+        return builder.call(function, arguments)
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+def _make_crc_tables() -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Tables for eight bytes a step: table k advances a byte over k zero bytes."""
+    tables = np.zeros((8, 256), np.uint64)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        tables[0, byte] = crc
+    for k in range(1, 8):
+        for byte in range(256):
+            crc = int(tables[k - 1, byte])
+            tables[k, byte] = int(tables[0, crc & 0xFF]) ^ (crc >> 8)
+    return tables
+
+
+_CRC_TABLES: Final = _make_crc_tables()
+
+
+@njit(cache=True, nogil=True)
+def _crc_step_portable(crc: int, word: int) -> int:
+    mixed = crc ^ word
+    result = np.uint64(0)
+    for k in range(8):
+        byte = (mixed >> np.uint64(8 * k)) & np.uint64(0xFF)
+        result ^= _CRC_TABLES[7 - k, byte]
+    return result
+
+
+def _has_sse42() -> bool:
+    return platform.machine() == "x86_64" and bool(llvm.get_host_cpu_features().get("sse4.2"))
+
+
+_crc_step: Callable[..., Any] = _crc_step_sse42 if _has_sse42() else _crc_step_portable
+
+
+@njit(cache=True, nogil=True)
+def crc32c(data: Any, start: int, end: int) -> int:
+    """Return the CRC-32C of `data[start:end]`. Twin: the `crc32c` package."""
+    crc = np.uint64(0xFFFFFFFF)
+    position = start
+    while position + 8 <= end:
+        crc = _crc_step(crc, _load_u64(data, position))
+        position += 8
+    while position < end:
+        index = (crc ^ np.uint64(data[position])) & np.uint64(0xFF)
+        crc = _CRC_TABLES[0, index] ^ (crc >> np.uint64(8))
+        position += 1
+    return crc ^ np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True)
+def _read_i64(data: Any, position: int) -> int:
+    return np.int64(_swap_u64(_load_u64(data, position)))
+
+
+@njit(cache=True, nogil=True)
+def _read_i32(data: Any, position: int) -> int:
+    return np.int64(
+        np.int32(
+            (np.uint32(data[position]) << np.uint32(24))
+            | (np.uint32(data[position + 1]) << np.uint32(16))
+            | (np.uint32(data[position + 2]) << np.uint32(8))
+            | np.uint32(data[position + 3])
+        )
+    )
+
+
+@njit(cache=True, nogil=True)
+def _read_i16(data: Any, position: int) -> int:
+    return np.int64(np.int16((np.uint16(data[position]) << 8) | np.uint16(data[position + 1])))
+
+
+@njit(cache=True, nogil=True)
+def walk_batches(
+    data: Any, start: int, end: int, next_offset: int, check_crc: bool, batches: Any
+) -> tuple[int, int, int]:
+    """Fill `batches` from `data[start:end]`; return (count, stop position, why).
+
+    Batches must rise: each begins at `next_offset` or later, and the next one after its end.
+    Twin: `scan.plain_walk`.
+    """
+    position = start
+    count = 0
+    while True:
+        if position == end:
+            return count, position, AT_END
+        if end - position < HEADER_SIZE:
+            # A batch of an old format may be smaller than our header.
+            if (
+                end - position > MAGIC_POSITION
+                and data[position + MAGIC_POSITION] < MAGIC
+                and _read_i32(data, position + 8) >= MIN_LEGACY_LENGTH
+            ):
+                return count, position, REFUSED
+            return count, position, INCOMPLETE
+        length = _read_i32(data, position + 8)
+        attributes = _read_i16(data, position + ATTRIBUTES_POSITION)
+        if (
+            length < MIN_LENGTH
+            or data[position + MAGIC_POSITION] != MAGIC
+            or attributes & CODEC_MASK > 4
+        ):
+            return count, position, REFUSED
+        size = length + LOG_OVERHEAD
+        if end - position < size:
+            return count, position, INCOMPLETE
+        if count == batches.size:
+            return count, position, FULL
+        base_offset = _read_i64(data, position)
+        last_offset_delta = _read_i32(data, position + 23)
+        record_count = _read_i32(data, position + 57)
+        if (
+            base_offset < next_offset
+            or base_offset > _MAX_OFFSET - last_offset_delta
+            or last_offset_delta < 0
+            or record_count < 0
+            or record_count > last_offset_delta + 1
+        ):
+            return count, position, REFUSED
+        if check_crc:
+            expected = np.uint64(_read_i32(data, position + 17)) & np.uint64(0xFFFFFFFF)
+            if crc32c(data, position + ATTRIBUTES_POSITION, position + size) != expected:
+                return count, position, REFUSED
+
+        row = batches[count]
+        row.position = position
+        row.base_offset = base_offset
+        row.last_offset = base_offset + last_offset_delta
+        row.base_timestamp_ms = _read_i64(data, position + 27)
+        row.max_timestamp_ms = _read_i64(data, position + 35)
+        row.producer_id = _read_i64(data, position + 43)
+        row.size_bytes = size
+        row.leader_epoch = _read_i32(data, position + 12)
+        row.base_sequence = _read_i32(data, position + 53)
+        row.record_count = record_count
+        row.producer_epoch = _read_i16(data, position + 51)
+        row.attributes = attributes
+        count += 1
+        next_offset = base_offset + last_offset_delta + 1
+        position += size
+
+
+@njit(cache=True, nogil=True)
+def _read_varint(data: Any, position: int, end: int, max_bytes: int) -> tuple[int, int]:
+    """Return (value, position after it), the position -1 if there is no sound varint."""
+    if position < end and data[position] < 0x80:
+        byte = np.int64(data[position])
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    raw = np.uint64(0)
+    for i in range(max_bytes):
+        if position >= end:
+            return 0, -1
+        byte = np.uint64(data[position])
+        position += 1
+        raw |= (byte & np.uint64(0x7F)) << np.uint64(7 * i)
+        if byte < np.uint64(0x80):
+            # The last byte of the longest form may only use the bits that the type has left.
+            if max_bytes == _MAX_VARINT_BYTES:
+                raw &= np.uint64(0xFFFFFFFF)
+            return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), position
+    return 0, -1
+
+
+@njit(cache=True, nogil=True)
+def _read_record(data: Any, position: int, end: int) -> tuple[int, int, int, int, int, int, int]:
+    """Take one record apart.
+
+    Return (position after it, timestamp delta, offset delta, key position, key length, value
+    length, header count); the position is -1 if it is no sound record.
+    """
+    bad = (-1, 0, 0, 0, 0, 0, 0)
+    length, position = _read_varint(data, position, end, _MAX_VARINT_BYTES)
+    if position < 0 or length < 1 or length > end - position:
+        return bad
+    record_end = position + length
+    position += 1  # attributes, which nobody uses
+    timestamp_delta, position = _read_varint(data, position, record_end, _MAX_VARLONG_BYTES)
+    if position < 0:
+        return bad
+    offset_delta, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    if position < 0:
+        return bad
+    key_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    if position < 0 or key_length < -1 or key_length > record_end - position:
+        return bad
+    key_position = position
+    position += max(key_length, 0)
+    value_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    if position < 0 or value_length < -1 or value_length > record_end - position:
+        return bad
+    position += max(value_length, 0)
+    header_count, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    if position < 0 or header_count < 0 or header_count > record_end - position:
+        return bad
+    for _ in range(header_count):
+        name_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+        if position < 0 or name_length < 0 or name_length > record_end - position:
+            return bad
+        position += name_length
+        header_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+        if position < 0 or header_length < -1 or header_length > record_end - position:
+            return bad
+        position += max(header_length, 0)
+    if position != record_end:
+        return bad
+    return (
+        position,
+        timestamp_delta,
+        offset_delta,
+        key_position,
+        key_length,
+        value_length,
+        header_count,
+    )
+
+
+@njit(cache=True, nogil=True)
+def index_records(data: Any, start: int, end: int, batch: Any, records: Any, first: int) -> int:
+    """Fill `records[first:]` with the records of one batch in `data[start:end]`.
+
+    Return the position after the last record, or -1 if they are no sound records. The caller has
+    made room for the batch's record count. Twin: `Batch.iter_records`.
+    """
+    log_append_time = batch.attributes & TIMESTAMP_TYPE_BIT != 0
+    offset_limit = batch.last_offset - batch.base_offset
+    previous_delta = np.int64(-1)
+    position = start
+    for number in range(batch.record_count):
+        record_start = position
+        (
+            position,
+            timestamp_delta,
+            offset_delta,
+            key_position,
+            key_length,
+            value_length,
+            header_count,
+        ) = _read_record(data, position, end)
+        if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
+            return -1
+        previous_delta = offset_delta
+
+        row = records[first + number]
+        row.position = record_start
+        row.offset = batch.base_offset + offset_delta
+        row.timestamp_ms = (
+            batch.max_timestamp_ms if log_append_time else batch.base_timestamp_ms + timestamp_delta
+        )
+        row.key_position = key_position
+        row.size_bytes = position - record_start
+        row.key_length = key_length
+        row.value_length = value_length
+        row.header_count = header_count
+    return position if position == end else -1
+
+
+@njit(cache=True, nogil=True)
+def check_records(
+    data: Any,
+    start: int,
+    end: int,
+    record_count: int,
+    base_timestamp_ms: int,
+    needs_keys: bool,
+    oldest_ms: int,
+    newest_ms: int,
+) -> tuple[int, int, int, int]:
+    """Check the records of a producer's batch, whose offset deltas must be 0, 1, 2 and so on.
+
+    Return (position after the last or -1, first record without a key where one is needed or -1,
+    first record with a timestamp outside of the limits or -1, newest timestamp).
+    Twin: `scan.plain_check_records`.
+    """
+    keyless = -1
+    untimely = -1
+    max_timestamp_ms = NO_TIMESTAMP
+    position = start
+    for number in range(record_count):
+        position, timestamp_delta, offset_delta, _, key_length, _, _ = _read_record(
+            data, position, end
+        )
+        if position < 0 or offset_delta != number:
+            return -1, -1, -1, NO_TIMESTAMP
+        if needs_keys and key_length < 0 and keyless < 0:
+            keyless = number
+        timestamp_ms = base_timestamp_ms + timestamp_delta
+        max_timestamp_ms = max(max_timestamp_ms, timestamp_ms)
+        if (
+            timestamp_ms != NO_TIMESTAMP
+            and (timestamp_ms < oldest_ms or timestamp_ms > newest_ms)
+            and untimely < 0
+        ):
+            untimely = number
+    if position != end:
+        return -1, -1, -1, NO_TIMESTAMP
+    return position, keyless, untimely, max_timestamp_ms
+
+
+@njit(cache=True, nogil=True)
+def index_batches(data: Any, batches: Any, records: Any) -> tuple[int, int]:
+    """Index the records of all uncompressed batches; return (records, batch refused or -1).
+
+    The caller has made room for the sum of the record counts. Compressed batches are left out.
+    """
+    count = 0
+    for i in range(batches.size):
+        batch = batches[i]
+        if batch.attributes & CODEC_MASK != 0:
+            continue
+        start = batch.position + HEADER_SIZE
+        end = batch.position + batch.size_bytes
+        if index_records(data, start, end, batch, records, count) < 0:
+            return count, i
+        count += batch.record_count
+    return count, -1

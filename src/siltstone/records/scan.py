@@ -1,0 +1,226 @@
+"""Whole chunks of a segment at once: the typed way to the kernels, and their plain twins.
+
+A kernel only says *that* the bytes at a position are no sound batch. The reason comes from the plain
+code of `batch`, which is asked for that one batch and must refuse it as well.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siltstone.errors import (
+    ChecksumError,
+    DecodeError,
+    MalformedDataError,
+    TruncatedDataError,
+)
+from siltstone.records import kernels
+from siltstone.records.batch import Batch, read_batch
+from siltstone.records.layout import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+)
+from siltstone.records.record import RecordField, malformed_record
+from siltstone.records.varint import Buffer
+
+Bytes = NDArray[np.uint8]
+Batches = NDArray[Any]  # of kernels.BATCH_DTYPE
+Records = NDArray[Any]  # of kernels.RECORD_DTYPE
+
+# Enough for a chunk of 8 MiB in batches of 2 kB; a fuller chunk takes another round.
+_BATCHES_PER_ROUND: Final = 4096
+_MAX_OFFSET: Final = 2**63 - 1
+
+
+class Walk(NamedTuple):
+    """The sound, complete batches at the start of some bytes, and what ended them."""
+
+    batches: Batches
+    stop_position: int  # where the first incomplete or refused batch begins, or the end
+    refusal: DecodeError | None  # why the batch there is not sound; None if bytes are missing
+
+
+class Scan(NamedTuple):
+    """The records of some batches, in order; positions count in the payload of their batch."""
+
+    batches: Batches
+    records: Records
+    payloads: tuple[Bytes, ...]  # per batch: the chunk itself, or the decompressed records
+
+
+def as_bytes(data: Buffer) -> Bytes:
+    """View a buffer as the read-only array that the kernels are compiled for."""
+    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+
+
+def walk(data: Buffer, *, next_offset: int = 0, check_crc: bool = True) -> Walk:
+    """Find the batches from the start of `data` up to the first that is incomplete or not sound.
+
+    They must rise, from `next_offset` on.
+    """
+    array = as_bytes(data)
+    rounds: list[Batches] = []
+    position = 0
+    while True:
+        batches = np.empty(_BATCHES_PER_ROUND, kernels.BATCH_DTYPE)
+        count, position, why = kernels.walk_batches(
+            array, position, array.size, next_offset, check_crc, batches
+        )
+        rounds.append(batches[:count])
+        if count:
+            next_offset = int(batches["last_offset"][count - 1]) + 1
+        if why != kernels.FULL:
+            refusal = None
+            if why == kernels.REFUSED:
+                refusal = _reason(data, position, next_offset, check_crc=check_crc)
+            return Walk(
+                rounds[0] if len(rounds) == 1 else np.concatenate(rounds), position, refusal
+            )
+
+
+def scan(data: Buffer, batches: Batches, *, limit_bytes: int) -> Scan:
+    """Index the records of batches that `walk` found in `data`; raise DecodeError if one lies.
+
+    `limit_bytes` bounds what one compressed batch may unfold to.
+    """
+    array = as_bytes(data)
+    records = np.empty(int(batches["record_count"].sum()), kernels.RECORD_DTYPE)
+    if not (batches["attributes"] & CODEC_MASK).any():
+        _, refused = kernels.index_batches(array, batches, records)
+        if refused >= 0:
+            _explain(data, int(batches["position"][refused]), limit_bytes)
+        return Scan(batches, records, (array,) * len(batches))
+
+    payloads = []
+    first = 0
+    for row in batches:
+        position = int(row["position"])
+        payload, start, end = array, position + HEADER_SIZE, position + int(row["size_bytes"])
+        if row["attributes"] & CODEC_MASK and end > start:
+            payload = as_bytes(read_batch(data, position).payload(limit_bytes))
+            start, end = 0, payload.size
+        if kernels.index_records(payload, start, end, row, records, first) < 0:
+            _explain(data, position, limit_bytes)
+        payloads.append(payload)
+        first += int(row["record_count"])
+    return Scan(batches, records, tuple(payloads))
+
+
+class RecordCheck(NamedTuple):
+    """What a leader must know of the records in a producer's batch."""
+
+    keyless: int | None  # the first record without a key, where one is needed
+    untimely: int | None  # the first record with a timestamp outside of the limits
+    max_timestamp_ms: int
+
+
+def check_records(
+    batch: Batch, *, needs_keys: bool, oldest_ms: int, newest_ms: int, limit_bytes: int
+) -> RecordCheck:
+    """Check every record of a producer's batch; raise DecodeError if they make no sense.
+
+    Offsets must follow on each other without gaps: a producer has nothing compacted.
+    """
+    payload = as_bytes(batch.payload(limit_bytes))
+    end, keyless, untimely, max_timestamp_ms = kernels.check_records(
+        payload,
+        0,
+        payload.size,
+        batch.header.record_count,
+        batch.header.base_timestamp_ms,
+        needs_keys,
+        oldest_ms,
+        newest_ms,
+    )
+    if end < 0:
+        plain_check_records(
+            batch,
+            needs_keys=needs_keys,
+            oldest_ms=oldest_ms,
+            newest_ms=newest_ms,
+            limit_bytes=limit_bytes,
+        )
+        raise AssertionError("kernel and twin disagree about the records of a batch")
+    return RecordCheck(
+        keyless if keyless >= 0 else None, untimely if untimely >= 0 else None, max_timestamp_ms
+    )
+
+
+def plain_check_records(
+    batch: Batch, *, needs_keys: bool, oldest_ms: int, newest_ms: int, limit_bytes: int
+) -> RecordCheck:
+    """Do what `check_records` does, without a kernel: its twin."""
+    # What the producer claims about who set the timestamps does not change them.
+    header = batch.header._replace(attributes=batch.header.attributes & ~TIMESTAMP_TYPE_BIT)
+    keyless = untimely = None
+    max_timestamp_ms = NO_TIMESTAMP
+    for number, record in enumerate(Batch(header, batch.data).iter_records(limit_bytes)):
+        if record.offset != header.base_offset + number:
+            raise malformed_record(HEADER_SIZE, number, RecordField.OFFSET_DELTA)
+        if needs_keys and record.key is None and keyless is None:
+            keyless = number
+        max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
+        timely = record.timestamp_ms == NO_TIMESTAMP or (
+            oldest_ms <= record.timestamp_ms <= newest_ms
+        )
+        if not timely and untimely is None:
+            untimely = number
+    return RecordCheck(keyless, untimely, max_timestamp_ms)
+
+
+def check_batch(data: Buffer, position: int, next_offset: int, *, check_crc: bool = True) -> Batch:
+    """Return the batch at a position; raise DecodeError unless its header is sound and in order."""
+    batch = read_batch(data, position)
+    header = batch.header
+    if header.last_offset_delta < 0 or header.last_offset > _MAX_OFFSET:
+        raise MalformedDataError(position, f"last offset delta is {header.last_offset_delta}")
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise MalformedDataError(
+            position,
+            f"header says {header.record_count} records in {header.last_offset_delta + 1} offsets",
+        )
+    if header.base_offset < next_offset:
+        raise MalformedDataError(
+            position, f"offset {header.base_offset}, expected {next_offset} or more"
+        )
+    if check_crc:
+        try:
+            batch.check_crc()
+        except ChecksumError as error:
+            raise ChecksumError(position, error.reason) from None
+    return batch
+
+
+def plain_walk(data: Buffer, *, next_offset: int = 0) -> Iterator[tuple[int, Batch]]:
+    """Yield (position, batch) like `walk`, one at a time and without a kernel: its twin."""
+    position = 0
+    while position < len(data):
+        try:
+            batch = check_batch(data, position, next_offset)
+        except TruncatedDataError:
+            return
+        yield position, batch
+        next_offset = batch.header.next_offset
+        position += batch.header.size_bytes
+
+
+def _reason(data: Buffer, position: int, next_offset: int, *, check_crc: bool) -> DecodeError:
+    try:
+        check_batch(data, position, next_offset, check_crc=check_crc)
+    except DecodeError as error:
+        return error
+    raise AssertionError(f"kernel and twin disagree about the batch at position {position}")
+
+
+def _explain(data: Buffer, position: int, limit_bytes: int) -> NoReturn:
+    try:
+        for _ in read_batch(data, position).iter_records(limit_bytes):
+            pass
+    except DecodeError as error:
+        # A batch counts positions from its own start, whoever called from the start of the chunk.
+        raise MalformedDataError(position + error.position, error.reason) from None
+    raise AssertionError(f"kernel and twin disagree about the records at position {position}")

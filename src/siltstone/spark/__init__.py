@@ -1,0 +1,1 @@
+"""All that runs on Spark: the cleaning engine, the data source and the streaming sink."""

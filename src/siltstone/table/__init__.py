@@ -1,0 +1,1 @@
+"""The compacted log as a table: key index, views, point lookup, snapshots and export."""

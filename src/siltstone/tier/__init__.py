@@ -1,0 +1,1 @@
+"""Segments in object storage: their copies, their metadata and reads through them."""

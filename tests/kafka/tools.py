@@ -1,0 +1,142 @@
+"""Kafka's own command line tools, run as the classes they are."""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.kafka.jvm import jar_classpath, java_command
+
+_TIMEOUT_SECONDS: Final = 120
+
+DUMP_LOG_SEGMENTS: Final = "org.apache.kafka.tools.DumpLogSegments"
+GET_OFFSET_SHELL: Final = "org.apache.kafka.tools.GetOffsetShell"
+CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
+PRODUCER_PERFORMANCE: Final = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
+DELETE_RECORDS: Final = "org.apache.kafka.tools.DeleteRecordsCommand"
+TOPIC_COMMAND: Final = "org.apache.kafka.tools.TopicCommand"
+
+
+class ToolError(RuntimeError):
+    """A tool ended with an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """What the dump tool prints, and what it complains about."""
+
+    output: str
+    complaints: tuple[str, ...]
+
+
+class KafkaTools:
+    """The tools of one set of jars."""
+
+    def __init__(self, lib: Path) -> None:
+        self._lib = lib
+
+    def run(
+        self,
+        main_class: str,
+        *arguments: str,
+        stdin: str = "",
+        heap: str = "256m",
+        full_speed: bool = False,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+    ) -> str:
+        """Run a tool and give its standard output; raises if it fails."""
+        return self._run(
+            main_class,
+            arguments,
+            stdin=stdin,
+            heap=heap,
+            full_speed=full_speed,
+            timeout_seconds=timeout_seconds,
+        ).stdout
+
+    def dump_log(self, *files: Path, options: Sequence[str] = ()) -> Dump:
+        """Dump segments, indexes or snapshots, with every batch and record printed."""
+        return self._dump("--deep-iteration", "--print-data-log", *options, files=files)
+
+    def verify_indexes(self, *files: Path) -> tuple[str, ...]:
+        """Check indexes against the segments next to them and give the complaints.
+
+        Expect false alarms for cleaned segments: the tool wants the offset of an entry to be the
+        last offset of the very batch that the entry points to.
+        """
+        return self._dump("--verify-index-only", files=files).complaints
+
+    def get_offsets(self, bootstrap: str, topic: str, *, time: str = "latest") -> dict[int, int]:
+        """Ask for offsets: `time` is latest, earliest, max-timestamp or milliseconds."""
+        output = self.run(
+            GET_OFFSET_SHELL, "--bootstrap-server", bootstrap, "--topic", topic, "--time", time
+        )
+        rows = (line.rsplit(":", 2) for line in output.splitlines() if line)
+        return {int(partition): int(offset) for _, partition, offset in rows}
+
+    def console_consume(self, bootstrap: str, topic: str, *, options: Sequence[str] = ()) -> str:
+        """Read a topic from the beginning until nothing has come for a while."""
+        return self.run(
+            CONSOLE_CONSUMER,
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"),
+            *("--timeout-ms", "3000"),
+            *options,
+        )
+
+    def produce_performance(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        record_count: int,
+        record_bytes: int,
+        properties: Sequence[str] = (),
+    ) -> str:
+        return self.run(
+            PRODUCER_PERFORMANCE,
+            *("--topic", topic, "--num-records", str(record_count)),
+            *("--record-size", str(record_bytes), "--throughput", "-1"),
+            *("--producer-props", f"bootstrap.servers={bootstrap}", *properties),
+            heap="512m",
+            full_speed=True,
+        )
+
+    def _dump(self, *options: str, files: Sequence[Path]) -> Dump:
+        names = ",".join(map(str, files))
+        finished = self._run(DUMP_LOG_SEGMENTS, ["--files", names, *options])
+        # The tool never fails; it writes what it finds wrong to standard error.
+        complaints = (
+            line for line in finished.stderr.splitlines() if not line.startswith("Picked up ")
+        )
+        return Dump(output=finished.stdout, complaints=tuple(complaints))
+
+    def _run(
+        self,
+        main_class: str,
+        arguments: Sequence[str],
+        *,
+        stdin: str = "",
+        heap: str = "256m",
+        full_speed: bool = False,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+    ) -> subprocess.CompletedProcess[str]:
+        command = java_command(
+            [jar_classpath(self._lib)], main_class, *arguments, heap=heap, full_speed=full_speed
+        )
+        finished = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+        if finished.returncode != 0:
+            raise ToolError(
+                f"{main_class} {' '.join(arguments)} ended with status {finished.returncode}:\n"
+                f"{finished.stdout[-4000:]}{finished.stderr[-4000:]}"
+            )
+        return finished
