@@ -6,7 +6,6 @@ told any more does the dump end: quietly at a torn tail, with an error in the mi
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from siltstone.cli.dumped import FindingKind, Findings, Line, java_boolean, java_optional

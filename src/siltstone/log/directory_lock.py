@@ -1,7 +1,7 @@
-"""The `.lock` of a log directory, which keeps out other processes of ours and a running Kafka alike.
+"""The `.lock` of a log directory, which keeps out other processes of ours and a running Kafka.
 
-Kafka takes a POSIX record lock, so we do too. Such a lock belongs to the process and is gone with it,
-however it ends; it does not keep out the process itself, so the paths it holds are remembered here.
+Kafka takes a POSIX record lock, so we do too. Such a lock belongs to the process and is gone with
+it, however it ends; it does not keep out the process itself, so what it holds is remembered here.
 """
 
 import fcntl

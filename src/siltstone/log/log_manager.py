@@ -1,8 +1,9 @@
-"""All logs of a process: several log directories, their topics, and what must happen now and then."""
+"""All logs of a process: its log directories, their topics, and what is due now and then."""
 
+import contextlib
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from siltstone.errors import (
 )
 from siltstone.ids import TopicId, TopicPartition, is_legal_topic
 from siltstone.log.config import LogConfig
+from siltstone.log.delayed_deletion import DelayedDeletion
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_directory import LogDirectory, iter_live
 from siltstone.log.partition_log import PartitionLog
@@ -48,7 +50,7 @@ class LogManager:
         self._overrides = dict(overrides or {})
         LogConfig.parse(self._overrides)  # refused before anything is touched
         self._lock = threading.RLock()
-        self._doomed: list[tuple[int, Path]] = []
+        self._doomed = DelayedDeletion(self._fs)
         self.directories: list[LogDirectory] = []
         try:
             for path in paths:
@@ -169,8 +171,8 @@ class LogManager:
             due_ms = self._clock.now_ms() + config.file_delete_delay_ms
             for directory in iter_live(self.directories):
                 for partition in [p for p in directory.logs if p.topic == topic]:
-                    with self._guard(directory):
-                        self._doomed.append((due_ms, directory.remove_log(partition)))
+                    with _guard(directory):
+                        self._doomed.add([directory.remove_log(partition)], due_ms)
             if self._store.find(topic) is not None:
                 self._store.delete(topic)
             del self._topics[topic]
@@ -200,19 +202,19 @@ class LogManager:
         A disk that refuses takes its directory offline; the others are looked after all the same.
         """
         for directory in iter_live(self.directories):
-            with self._guard(directory):
+            with _guard(directory):
                 for log in list(directory.logs.values()):
                     log.maybe_roll_idle()
                     log.maybe_flush()
                     log.delete_old_segments()
                     log.delete_due_files()
                     log.remove_expired_producers()
-        self._delete_due_directories()
+        self._doomed.delete_due(self._clock.now_ms())
 
     def checkpoint(self) -> None:
         """Write down how far each log is durable, so that a crash costs less recovery."""
         for directory in iter_live(self.directories):
-            with self._guard(directory):
+            with _guard(directory):
                 directory.write_checkpoints()
 
     def close(self) -> None:
@@ -224,11 +226,11 @@ class LogManager:
     def _load(self) -> None:
         for directory in self.directories:
             for name in directory.state.doomed:
-                self._doomed.append((self._clock.now_ms(), directory.path / name))
+                self._doomed.add([directory.path / name], self._clock.now_ms())
             for partition in directory.state.partitions:
-                with self._guard(directory):
+                with _guard(directory):
                     self._open_log(directory, partition)
-        self._delete_due_directories()
+        self._doomed.delete_due(self._clock.now_ms())
         if self.directories and not any(iter_live(self.directories)):
             directory = self.directories[0]
             raise LogDirOfflineError(directory.path, directory.failure or "offline")
@@ -273,7 +275,7 @@ class LogManager:
         return metadata
 
     def _is_abandoned(self, metadata: TopicMetadata) -> bool:
-        """Say whether a crash cut the creation of a topic short: unknown to the store, and empty."""
+        """Say whether a crash cut a topic's creation short: not in the store, and empty."""
         logs = [log for p, log in self.logs.items() if p.topic == metadata.topic]
         return (
             self._store.find(metadata.topic) is None
@@ -281,33 +283,11 @@ class LogManager:
             and not any(log.log_end_offset for log in logs)
         )
 
-    def _delete_due_directories(self) -> None:
-        now_ms = self._clock.now_ms()
-        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
-        for path in due:
-            self._fs.remove_dir(path)
 
-    def _guard(self, directory: LogDirectory) -> "_Guard":
-        return _Guard(directory)
-
-
-class _Guard:
-    """Takes a directory offline, instead of the process down, when its disk refuses."""
-
-    def __init__(self, directory: LogDirectory) -> None:
-        self._directory = directory
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, LogDirOfflineError):
-            self._directory.take_offline(str(error))
-            return True
-        return False
+@contextlib.contextmanager
+def _guard(directory: LogDirectory) -> Iterator[None]:
+    """Take a directory offline, instead of the process down, when its disk refuses."""
+    try:
+        yield
+    except LogDirOfflineError as error:
+        directory.take_offline(str(error))

@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 class ProducerSnapshots:
     """Writes a log's producer state to files named after the offset it was taken at, and back.
 
-    A file is worth nothing by itself: without one, or with a damaged one, the state is replayed from
-    further back. On a directory of somebody else's (`writable=False`) nothing is written or deleted.
+    Losing a file does no harm: without one, or with a damaged one, the state is replayed from
+    further back. In a directory of somebody else's (`writable=False`) nothing is changed.
     """
 
     def __init__(
@@ -80,6 +80,15 @@ class ProducerSnapshots:
                 logger.warning("%s; an older snapshot and a longer replay take its place", error)
             self.delete(offset)
         state.truncate_fully_and_start_at(log_start_offset)
+
+    def mark_deleted(self, offset: int) -> Path | None:
+        """Rename the snapshot of a segment that goes; None if there is none."""
+        if offset not in self.offsets:
+            return None
+        self.offsets.discard(offset)
+        target = filenames.snapshot_path(self._directory, offset, filenames.DELETED)
+        self._fs.rename(filenames.snapshot_path(self._directory, offset), target)
+        return target
 
     def delete(self, offset: int) -> None:
         """Delete the snapshot of one offset, if there is one."""

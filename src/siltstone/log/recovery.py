@@ -1,9 +1,9 @@
 """Open a partition directory in whatever state the last owner, or a crash, left it.
 
-After a clean stop the files are trusted, and only an index that is missing or makes no sense is built
-anew. After an unclean one, every segment from the recovery point on is walked and cut after its last
-sound batch. On a directory of somebody else's (`writable=False`) the same conclusions are drawn in
-memory and nothing on disk is touched.
+After a clean stop the files are trusted, and only an index that is missing or makes no sense is
+built anew. After an unclean one, every segment from the recovery point on is walked and cut after
+its last sound batch. In a directory of somebody else's (`writable=False`) the same conclusions are
+drawn in memory and nothing on disk is touched.
 """
 
 import logging
@@ -157,7 +157,7 @@ class _Loader:
             base_offset,
             self._request.config,
             created_ms=self._request.now_ms,
-            size_bytes=os.stat(path).st_size,
+            size_bytes=path.stat().st_size,
             suffix=suffix,
             writable=writable,
         )
@@ -386,7 +386,7 @@ def split_segment(
     write_pending()
     if sum(part.size_bytes for part in parts) != segment.size_bytes:
         raise CorruptBatchError(segment.path, 0, "the parts of a split do not add up")
-    modified = os.stat(segment.path)
+    modified = segment.path.stat()
     for part in parts:
         part.become_inactive()
         os.utime(part.path, ns=(modified.st_atime_ns, modified.st_mtime_ns))

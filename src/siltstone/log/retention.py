@@ -1,7 +1,7 @@
 """Which old segments may go: a pure decision over sizes, times and offsets.
 
-Each rule walks from the oldest segment and stops at the first that it keeps. None touches records that
-are not replicated yet, and an empty last segment is never given up.
+Each rule walks from the oldest segment and stops at the first that it keeps. None touches records
+that are not replicated yet, and an empty last segment is never given up.
 """
 
 from collections.abc import Callable, Sequence

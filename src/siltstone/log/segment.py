@@ -1,13 +1,12 @@
 """One segment: a `.log` file of batches and the three indexes beside it.
 
-The log file is the truth. `size_bytes` says how much of it counts: what lies beyond (a torn write, the
-zeros of a pre-allocated file) is invisible and will be overwritten. The indexes are hints, opened when
-somebody looks something up.
+The log file is the truth. `size_bytes` says how much of it counts: what lies beyond (a torn write,
+the zeros of a pre-allocated file) is invisible and will be overwritten. The indexes are hints, and
+opened when somebody looks something up.
 """
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from siltstone.errors import (
 from siltstone.log import filenames
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import File, FileSystem
-from siltstone.log.offset_index import OffsetIndex
+from siltstone.log.offset_index import OffsetIndex, OffsetPosition
 from siltstone.log.time_index import TimeIndex, TimestampOffset
 from siltstone.log.transaction_index import TransactionIndex
 from siltstone.records.batch import Batch, BatchHeader, read_batch, read_header
@@ -158,7 +157,7 @@ class Segment:
 
     def modified_ms(self) -> int:
         """Return when the log file was last written."""
-        return os.stat(self.path).st_mtime_ns // 1_000_000
+        return self.path.stat().st_mtime_ns // 1_000_000
 
     def paths(self) -> tuple[Path, Path, Path, Path]:
         """Name the files of the segment, in the order in which Kafka renames them."""
@@ -210,8 +209,9 @@ class Segment:
         if limit >= end_position:
             return end_position
         end = position
-        if (entry := self.offset_index.find_before_position(limit)) is not None:
-            end = max(end, entry.position)
+        entry = self.offset_index.find_before_position(limit)
+        if entry is not None and entry.position > position and self._is_trusted(entry):
+            end = entry.position
         for stored in self.iter_headers(end):
             batch_end = stored.position + stored.header.size_bytes
             if batch_end > limit and end > position:
@@ -220,6 +220,13 @@ class Segment:
             if end >= limit:
                 break
         return min(end, end_position)
+
+    def find_offset_above(self, position: int, segment_end_offset: int) -> int:
+        """Return an offset above all batches that begin before a position."""
+        entry = self.offset_index.find_from_position(position)
+        if entry is None or not self._is_trusted(entry):
+            return segment_end_offset
+        return entry.offset + 1
 
     def find_timestamp(self, target_ms: int, start_offset: int) -> TimestampOffset | None:
         """Return the first record at or after both a time and an offset, or None."""
@@ -362,25 +369,27 @@ class Segment:
     def _headers_from(self, offset: int) -> Iterator[StoredHeader]:
         """Yield headers from some batch that begins at or before an offset.
 
-        An index has no checksum, so its word is held against the batch it points to. If they
-        disagree, the segment is read from its start: slow, but never wrong.
+        If the index cannot be trusted, from the start of the segment: slow, but never wrong.
         """
         entry = self.offset_index.find(offset)
-        if entry.position:
-            try:
-                header = self._header_at(entry.position).header
-            except CorruptBatchError:
-                header = None
-            if header is not None and header.base_offset <= entry.offset <= header.last_offset:
-                yield from self.iter_headers(entry.position)
-                return
-            logger.warning(
-                "%s is wrong about offset %d: reading from the start of the segment; "
-                "delete the file to have it rebuilt",
-                self.offset_index.file.path,
-                entry.offset,
-            )
-        yield from self.iter_headers()
+        yield from self.iter_headers(entry.position if self._is_trusted(entry) else 0)
+
+    def _is_trusted(self, entry: OffsetPosition) -> bool:
+        """Hold an entry against the batch it points to: an index has no checksum of its own."""
+        if not entry.position:
+            return True
+        try:
+            header = self._header_at(entry.position).header
+            if header.base_offset <= entry.offset <= header.last_offset:
+                return True
+        except CorruptBatchError:
+            pass
+        logger.warning(
+            "%s is wrong about offset %d: delete the file to have it rebuilt",
+            self.offset_index.file.path,
+            entry.offset,
+        )
+        return False
 
     def _time_hint(self, target_ms: int) -> int:
         """Return an offset before which nothing is as new as `target_ms`."""

@@ -1,8 +1,8 @@
 """Find out what of one segment can be trusted after an unclean stop, and index it anew.
 
 The whole file is walked, every CRC checked, in large chunks by the kernels of `records`. The first
-batch that is torn, damaged or out of order ends the segment: what follows was never acknowledged with
-a flush, or it was damaged, and a reader could not get past it.
+batch that is torn, damaged or out of order ends the segment: what follows was never acknowledged
+with a flush, or a reader could not get past the damage.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Put rewritten segments in the place of the segments they were made from.
 
-A crash may fall between any two steps; `load_plan` goes by the suffixes that it finds and gives either
-all of the old segments or all of the new ones. The two modules are halves of one protocol.
+A crash may fall between any two steps; `load_plan` goes by the suffixes that it finds and gives
+either all of the old segments or all of the new ones. The two modules are halves of one protocol.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Which topics there are: those in the store, and those that only directories speak of.
 
-A directory that a stock Kafka wrote has no store. Its topics are found by the names of their partition
-directories, with the id that lies in them and without settings of their own.
+A directory that a stock Kafka wrote has no store. Its topics are found by the names of their
+partition directories, with the id that lies in them and without settings of their own.
 """
 
 from collections import defaultdict

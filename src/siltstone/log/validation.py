@@ -1,8 +1,8 @@
 """What a leader does to a producer's batch before it is appended: check it, and stamp it.
 
-The batch stays the bytes that the producer sent. Base offset and leader epoch lie outside of the CRC,
-so they are written in front of the rest without a copy; only a batch whose header must change, or whose
-codec is not the topic's, is made anew. The rules are those of Kafka's LogValidator.
+The batch stays the bytes that the producer sent. Base offset and leader epoch lie outside of the
+CRC, so they are written in front of the rest without a copy; only a batch whose header must change,
+or whose codec is not the topic's, is made anew. The rules are those of Kafka's LogValidator.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Loops over the bytes of batches, compiled by numba: CRC, batch headers, records.
 
-A kernel never raises and never reads outside of the positions it was given: it fills arrays and says
-where and why it stopped. Whoever calls it (`scan`) asks the plain twin for the reason of a refusal.
+A kernel never raises and never reads outside of the positions it was given: it fills arrays and
+says where and why it stopped. Whoever calls it (`scan`) asks the plain twin for the reason.
 Numba checks no bounds, so every read below stands behind a comparison with the end.
 """
 

@@ -1,7 +1,7 @@
 """Whole chunks of a segment at once: the typed way to the kernels, and their plain twins.
 
-A kernel only says *that* the bytes at a position are no sound batch. The reason comes from the plain
-code of `batch`, which is asked for that one batch and must refuse it as well.
+A kernel only says *that* the bytes at a position are no sound batch. The reason comes from the
+plain code of `batch`, which is asked for that one batch and must refuse it as well.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,49 @@
+"""How commands get at logs: reading ones without a lock, writing ones with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from siltstone.cli.options import check_log_dirs, parse_config, resolve_log_dirs
+from siltstone.errors import UsageError
+from siltstone.ids import TopicPartition, is_legal_topic
+from siltstone.log.log_manager import LogManager
+from siltstone.log.log_reader import LogReader
+
+
+def open_reader(log_dirs: Sequence[Path] | None, config: Sequence[str] | None = None) -> LogReader:
+    """Open log directories that another process may own; nothing in them is changed."""
+    overrides = parse_config(config)
+    paths = resolve_log_dirs(log_dirs)
+    check_log_dirs(paths)
+    return LogReader(paths, overrides=overrides)
+
+
+def open_manager(
+    log_dirs: Sequence[Path] | None, config: Sequence[str] | None = None, *, create: bool = False
+) -> LogManager:
+    """Own log directories until the end of a `with` block; make them if `create`."""
+    overrides = parse_config(config)
+    paths = resolve_log_dirs(log_dirs)
+    if not create:
+        check_log_dirs(paths)
+    return LogManager(paths, overrides=overrides)
+
+
+def select_partitions(
+    logs: LogReader | LogManager, topic: str, partition: int | None
+) -> list[TopicPartition]:
+    """Return one partition of a topic, or all; raise UnknownTopicError if it is not there."""
+    check_topic(topic)
+    if partition is None:
+        return [TopicPartition(topic, number) for number in logs.partitions(topic)]
+    chosen = TopicPartition(topic, partition)
+    logs.get_log(chosen)
+    return [chosen]
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a name that no topic can have."""
+    if not is_legal_topic(topic):
+        raise UsageError(
+            f"illegal topic name {topic!r}: 1 to 249 of letters, digits, dot, dash, underscore"
+        )

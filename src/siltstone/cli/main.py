@@ -1,0 +1,188 @@
+"""`silt`: finds the command, runs it, and turns every failure into one line and an exit code.
+
+    0    done
+    1    it failed
+    2    wrong usage
+    130  interrupted
+
+A command's module is loaded when the command is called: most of them bring along the compiler of
+the kernels, which takes longer than the rest of the program.
+"""
+
+import importlib
+import itertools
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import typer
+import typer.main
+
+import siltstone
+from siltstone.cli import output
+from siltstone.cli.command_group import CommandGroup
+from siltstone.errors import (
+    ConfigError,
+    SiltstoneError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+_DEBUG_FLAG: Final = "--debug"
+
+# What `silt --help` says, so that it need not load them.
+_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "topics": "Create, list, describe, alter and delete topics.",
+        "produce": "Append records from standard input or files to a topic.",
+        "consume": "Print the records of a topic.",
+        "dump": "Show what is in log, index, snapshot and checkpoint files, and verify it.",
+        "offsets": "Print the offsets of partitions, by time or at their ends.",
+    }
+)
+
+
+class _Commands(CommandGroup):
+    """The commands of `silt`, each in the module of its name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"siltstone.cli.{cmd_name}")
+        return typer.main.get_command(module.app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, rich_markup_mode=None)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.print_line(f"silt {siltstone.__version__}")
+        raise typer.Exit
+
+
+@app.callback(help="A log that settles to the last value of every key, in Kafka's format.")
+def silt(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(_DEBUG_FLAG, help="Show a stack trace with an error; stands anywhere.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
+
+def main() -> None:
+    """Run `silt` and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code."""
+    _log_to_stderr()
+    shows_trace = _DEBUG_FLAG in arguments
+    try:
+        _invoke([argument for argument in arguments if argument != _DEBUG_FLAG])
+        output.flush()
+    except typer.Exit as request:
+        return request.exit_code
+    except BrokenPipeError:
+        # Whoever read the answer has seen enough. Python would complain again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the edge: nobody above could say it better
+        if shows_trace:
+            traceback.print_exc()
+        _report(error, as_json=_wants_json(arguments))
+        return _exit_code(error)
+    return EXIT_OK
+
+
+def _invoke(arguments: list[str]) -> None:
+    # Not `app()`: it has an opinion of its own on closed pipes and interrupts.
+    command = typer.main.get_command(app)
+    with command.make_context("silt", arguments) as context:
+        command.invoke(context)
+
+
+def _report(error: Exception, *, as_json: bool) -> None:
+    message = " ".join(_describe(error).split("\n"))
+    output.print_message(f"silt: error: {message}")
+    if as_json:
+        document = {"error": {"code": _error_code(error), "message": message}}
+        output.print_message(json.dumps(document, ensure_ascii=False))
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, SiltstoneError):
+        return str(error)
+    if isinstance(error, typer.TyperException):
+        return _describe_usage(error)
+    return f"{type(error).__name__}: {error}: this is a bug, {_DEBUG_FLAG} shows where"
+
+
+def _describe_usage(error: typer.TyperException) -> str:
+    if hasattr(error, "possibilities"):  # an unknown option; the class itself is private
+        nearest = f": did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        return f"unknown flag {getattr(error, 'option_name', '')}{nearest}"
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _error_code(error: Exception) -> str:
+    if isinstance(error, typer.TyperException):
+        return "usage"
+    if not isinstance(error, SiltstoneError):
+        return "internal"
+    name = type(error).__name__.removesuffix("Error")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, UnknownTopicError | TopicExistsError):
+        return EXIT_FAILED  # asked well, but the answer is no
+    is_usage = isinstance(error, UsageError | ConfigError | typer.TyperException)
+    return EXIT_USAGE if is_usage else EXIT_FAILED
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    # From the words alone: an error may come before they are parsed.
+    following = itertools.pairwise(arguments)
+    return "--output=json" in arguments or ("--output", "json") in following
+
+
+class _MessageHandler(logging.Handler):
+    """Shows what the log itself reports, such as a torn tail, like any other message."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        output.print_message(f"silt: {record.levelname.lower()}: {record.getMessage()}")
+
+
+def _log_to_stderr() -> None:
+    logger = logging.getLogger("siltstone")
+    if not logger.handlers:
+        logger.addHandler(_MessageHandler(logging.WARNING))
+        logger.propagate = False

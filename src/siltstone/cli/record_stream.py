@@ -1,0 +1,116 @@
+"""What a consumer gets to see of a log: records, in order, without markers or aborted ones."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from siltstone.cli.kcat import ConsumedRecord, Range, StartKind
+from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.ids import TopicPartition
+from siltstone.log.log_reader import LogReader
+from siltstone.log.partition_log import Isolation, PartitionLog, ReadResult
+from siltstone.log.transaction_index import AbortedTxn
+from siltstone.records.batch import Batch
+from siltstone.records.control import ControlType
+
+_READ_BYTES: Final = 1 << 20
+
+
+class PartitionStream:
+    """Reads one partition from a starting point on, as far as there is something to read."""
+
+    def __init__(
+        self, reader: LogReader, partition: TopicPartition, wanted: Range, isolation: Isolation
+    ) -> None:
+        self.partition = partition
+        self.is_done = False  # the time to stop at has come
+        self._reader = reader
+        self._isolation = isolation
+        self._stop_ms = wanted.stop_ms
+        log = reader.get_log(partition)
+        self.next_offset = find_start(log, wanted, end_offset(log, isolation))
+
+    def read(self) -> list[ConsumedRecord] | None:
+        """Return the next records, perhaps none of a part of the log; None at its end."""
+        log = self._reader.get_log(self.partition)
+        # Retention may have overtaken us since the last time.
+        self.next_offset = max(self.next_offset, log.log_start_offset)
+        if self.next_offset >= end_offset(log, self._isolation):
+            return None
+        result = log.read(self.next_offset, _READ_BYTES, self._isolation)
+        if result.slice is None:
+            return None
+        return list(self._visible_records(result))
+
+    def _visible_records(self, result: ReadResult) -> Iterator[ConsumedRecord]:
+        assert result.slice is not None
+        hidden = AbortedFilter(result.aborted)
+        position = result.slice.position
+        try:
+            for batch in result.batches():
+                if not hidden.hides(batch):
+                    yield from self._records(batch)
+                if self.is_done:
+                    return
+                self.next_offset = batch.header.next_offset
+                position += batch.header.size_bytes
+        except DecodeError as error:
+            raise CorruptBatchError(result.slice.file.path, position, error.reason) from error
+
+    def _records(self, batch: Batch) -> Iterator[ConsumedRecord]:
+        for record in batch.iter_records():
+            if record.offset < self.next_offset:
+                continue  # A batch comes whole, also if it begins before the wanted offset.
+            if self._stop_ms is not None and record.timestamp_ms >= self._stop_ms:
+                self.is_done = True
+                return
+            yield ConsumedRecord(
+                self.partition.topic,
+                self.partition.partition,
+                batch.header.timestamp_type,
+                record,
+            )
+
+
+class AbortedFilter:
+    """Tells what a consumer must not see of the batches of one read, which come in order."""
+
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
+        self._producer_ids: set[int] = set()  # whose transaction, being aborted, is open here
+
+    def hides(self, batch: Batch) -> bool:
+        """Say whether a batch is a marker, or part of a transaction that was aborted."""
+        header = batch.header
+        while self._to_come and self._to_come[0].first_offset <= header.last_offset:
+            self._producer_ids.add(self._to_come.popleft().producer_id)
+        if header.is_control:
+            marker = batch.marker()
+            if marker is not None and marker.control_type is ControlType.ABORT:
+                self._producer_ids.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._producer_ids
+
+
+def end_offset(log: PartitionLog, isolation: Isolation) -> int:
+    """Return the offset up to which a consumer may read."""
+    if isolation is Isolation.COMMITTED:
+        return log.last_stable_offset
+    return log.high_watermark
+
+
+def find_start(log: PartitionLog, wanted: Range, end: int) -> int:
+    """Return the offset to begin at, which may be one where nothing is left, or nothing yet."""
+    start = log.log_start_offset
+    match wanted.start:
+        case StartKind.BEGINNING:
+            return start
+        case StartKind.END:
+            return end
+        case StartKind.TAIL:
+            return max(start, end - wanted.value)
+        case StartKind.OFFSET:
+            return min(max(start, wanted.value), end)
+        case StartKind.TIME:
+            found = log.find_offset_by_timestamp(wanted.value)
+            return end if found is None else min(found.offset, end)

@@ -1,0 +1,237 @@
+"""The segments of one log as files: append, roll, flush, cut, remove. No record is looked into.
+
+A write that the disk refused is sticky. What was on disk before is served on, but nothing is
+written until the log is opened anew, because nobody knows what the failed write left behind.
+
+The caller holds the log's lock, but for `flush`, during which appends go on.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from siltstone.clock import Clock
+from siltstone.errors import LogDirOfflineError, OffsetOrderError
+from siltstone.log import filenames
+from siltstone.log.config import LogConfig
+from siltstone.log.delayed_deletion import DelayedDeletion
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.recovery import LoadedLog
+from siltstone.log.retention import SegmentFacts
+from siltstone.log.segment import Segment
+from siltstone.records.batch import BatchHeader
+
+FailureListener = Callable[[LogDirOfflineError], None]
+
+
+class LocalLog:
+    """Files of a log and how far they go: to the log end, and durably to the recovery point."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directory: Path,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        writable: bool,
+        on_failure: FailureListener,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.segments = loaded.segments
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self._fs = fs
+        self._clock = clock
+        self._writable = writable
+        self._on_failure = on_failure
+        self._failure: LogDirOfflineError | None = None
+        self._unflushed_records = 0
+        self._last_flushed_ms = clock.now_ms()
+        self._jitter_ms = self._draw_jitter()
+        self._seen_end_offset = self.log_end_offset  # when somebody last looked for idleness
+        self._doomed = DelayedDeletion(fs)
+        for segment in loaded.discarded:
+            self._doom(segment.paths())
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the log is open for writing and the disk has never refused."""
+        return self._writable and self._failure is None
+
+    def check_writable(self) -> None:
+        """Raise LogDirOfflineError unless the log may be written."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._writable:
+            raise LogDirOfflineError(self.directory, "opened for reading only")
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Guard writes to the files of this log: if the disk refuses one, it was the last."""
+        try:
+            yield
+        except LogDirOfflineError as error:
+            self._failure = error
+            self._on_failure(error)
+            raise
+
+    # Growing
+
+    def append(self, buffers: Sequence[bytes | memoryview], headers: Sequence[BatchHeader]) -> None:
+        """Append batches to the active segment; in the page cache when this returns."""
+        self.segments.active.append(buffers, headers)
+        self.log_end_offset = headers[-1].next_offset
+        for header in headers:
+            self._unflushed_records += header.record_count
+        if self._unflushed_records >= self.config.flush_messages:
+            self.flush(self.log_end_offset)
+
+    def must_roll(self, size_bytes: int, last: BatchHeader, now_ms: int) -> bool:
+        """Say whether an append of so many bytes needs a new segment first."""
+        active = self.segments.active
+        return (
+            active.size_bytes + size_bytes > self.config.segment_bytes
+            or (active.size_bytes > 0 and self._is_too_old(active, last.max_timestamp_ms, now_ms))
+            or active.offset_index.is_full
+            or active.time_index.is_full
+            or not active.fits(last.last_offset)
+        )
+
+    def is_idle_and_old(self) -> bool:
+        """Say whether the active segment is over age and got nothing since the last call.
+
+        Its age is that of its records. Idleness counts as well, or a log that is being filled
+        with old records would roll at every call.
+        """
+        is_idle = self.log_end_offset == self._seen_end_offset
+        self._seen_end_offset = self.log_end_offset
+        active = self.segments.active
+        now_ms = self._clock.now_ms()
+        return is_idle and active.size_bytes > 0 and self._is_too_old(active, now_ms, now_ms)
+
+    def roll(self, base_offset: int) -> None:
+        """Begin a new active segment at an offset at or above the log end."""
+        active = self.segments.active
+        if active.base_offset == base_offset:
+            if active.size_bytes:
+                raise OffsetOrderError(active.path, base_offset + 1, base_offset)
+            # An empty segment in its own place: made anew, in case its indexes were no use.
+            active.close()
+        else:
+            active.become_inactive()
+        self.segments.add(self._create_segment(base_offset))
+        self.log_end_offset = base_offset
+        self._jitter_ms = self._draw_jitter()
+
+    def _is_too_old(self, active: Segment, newest_ms: int, now_ms: int) -> bool:
+        started_ms = active.first_timestamp_ms
+        waited_ms = newest_ms - started_ms if started_ms >= 0 else now_ms - active.created_ms
+        return waited_ms > self.config.max_segment_ms - self._jitter_ms
+
+    def _draw_jitter(self) -> int:
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return random.randrange(limit) if limit else 0
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self._fs, self.directory, base_offset, self.config, self._clock.now_ms()
+        )
+
+    # Becoming durable
+
+    def flush(self, end_offset: int) -> None:
+        """Make everything below an offset durable.
+
+        A failure is final: what the kernel could not write it may have dropped, and a second
+        fsync would succeed without it. Only reading the files back tells.
+        """
+        if end_offset <= self.recovery_point:
+            return
+        unflushed_records = self._unflushed_records
+        with self.writing():
+            for segment in self.segments.from_offset(self.recovery_point):
+                if segment.base_offset < end_offset:
+                    # Retention may take it away at this moment.
+                    with contextlib.suppress(FileNotFoundError):
+                        segment.flush()
+            # A new segment's name must last as long as its bytes.
+            self._fs.fsync_dir(self.directory)
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+        self._last_flushed_ms = self._clock.now_ms()
+        self._unflushed_records = max(self._unflushed_records - unflushed_records, 0)
+
+    def is_flush_due(self) -> bool:
+        """Say whether there are appends older than `flush.ms` that are not durable."""
+        waited_ms = self._clock.now_ms() - self._last_flushed_ms
+        return self.log_end_offset > self.recovery_point and waited_ms >= self.config.flush_ms
+
+    # Shrinking
+
+    def segment_facts(self) -> list[SegmentFacts]:
+        """Describe the segments to retention."""
+        segments = list(self.segments)
+        next_bases = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                next_base,
+                segment.size_bytes,
+                segment.largest_timestamp_ms,
+                is_active=segment is segments[-1],
+            )
+            for segment, next_base in zip(segments, next_bases, strict=True)
+        ]
+
+    def remove(self, segment: Segment, companions: Sequence[Path] = ()) -> None:
+        """Take a segment out at once; its files, and others of its, go after a delay."""
+        self.segments.remove(segment.base_offset)
+        segment.rename(filenames.DELETED)
+        segment.close()
+        self._doom([*segment.paths(), *companions])
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the segment that holds an offset; the ones above it are gone already."""
+        self.segments.active.truncate_to(offset, self._clock.now_ms())
+        self._end_at(offset)
+
+    def start_at(self, offset: int) -> None:
+        """Go on, with no segment left, at an offset."""
+        self.segments.add(self._create_segment(offset))
+        self._end_at(offset)
+
+    def skip_to(self, offset: int) -> None:
+        """Count what lies below an offset as durable: nobody will read it again."""
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def _end_at(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def _doom(self, paths: Sequence[Path]) -> None:
+        self._doomed.add(paths, self._clock.now_ms() + self.config.file_delete_delay_ms)
+
+    def delete_due_files(self) -> int:
+        """Delete the `.deleted` files whose delay has passed, and return how many."""
+        return self._doomed.delete_due(self._clock.now_ms())
+
+    # The end
+
+    def close(self) -> None:
+        """Leave the files as a clean stop leaves them, and let go of them."""
+        if self.is_writable:
+            with self.writing():
+                active = self.segments.active
+                active.become_inactive()
+                active.flush()
+        self.abandon(self.directory)
+
+    def abandon(self, directory: Path) -> None:
+        """Let go of the files, which lie in `directory` now, as they are."""
+        self.directory = directory
+        self._writable = False
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,109 @@
+"""Where in the segments of a log the answer to a reader's question lies."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.log.segment import FileSlice
+from siltstone.log.segments import Segments
+from siltstone.log.time_index import TimestampOffset
+from siltstone.log.transaction_index import AbortedTxn
+from siltstone.records.batch import Batch, iter_batches
+
+
+class Isolation(Enum):
+    """How far a reader may see."""
+
+    LOG_END = auto()
+    HIGH_WATERMARK = auto()
+    COMMITTED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Whole batches from the one that holds the wanted offset, or follows it, on."""
+
+    slice: FileSlice | None  # None: nothing there yet
+    aborted: tuple[AbortedTxn, ...]  # with Isolation.COMMITTED
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches, each with its CRC checked."""
+        if self.slice is None:
+            return
+        next_position = self.slice.position
+        try:
+            for position, batch in iter_batches(self.slice.read()):
+                next_position = self.slice.position + position
+                batch.check_crc()
+                yield batch
+                next_position += batch.header.size_bytes
+        except DecodeError as error:
+            raise CorruptBatchError(self.slice.file.path, next_position, error.reason) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """What a reader asks for: from an offset up to another, and so many bytes of it."""
+
+    first_offset: int
+    end_offset: int
+    max_bytes: int
+    min_one_batch: bool = True
+
+
+def find_slice(
+    segments: Segments, log_end_offset: int, wanted: ReadRange
+) -> tuple[FileSlice | None, int]:
+    """Return the bytes to read, and an offset above all of them."""
+    nothing = (None, wanted.first_offset)
+    if wanted.first_offset >= wanted.end_offset:
+        return nothing
+    for segment in segments.from_offset(wanted.first_offset):
+        if segment.base_offset >= wanted.end_offset:
+            break
+        first = segment.find_batch(wanted.first_offset)
+        if first is None:
+            # A gap up to the end of the segment: the next one has the next batch.
+            continue
+        following = segments.find_next(segment)
+        segment_end_offset = log_end_offset if following is None else following.base_offset
+        end_position = segment.size_bytes
+        if wanted.end_offset < segment_end_offset:
+            limit = segment.find_batch(wanted.end_offset)
+            end_position = end_position if limit is None else limit.position
+        if first.position >= end_position:
+            break
+        if not wanted.min_one_batch and first.header.size_bytes > wanted.max_bytes:
+            break
+        end = segment.find_end(first.position, wanted.max_bytes, end_position)
+        upper_offset = segment.find_offset_above(end, segment_end_offset)
+        found = FileSlice(segment.file, first.position, end - first.position)
+        return found, min(upper_offset, wanted.end_offset)
+    return nothing
+
+
+def collect_aborted(segments: Segments, first_offset: int, end_offset: int) -> list[AbortedTxn]:
+    """Return the aborted transactions that have records in a range of offsets."""
+    found = []
+    for segment in segments.from_offset(first_offset):
+        for txn in segment.transaction_index.entries:
+            if txn.last_offset >= first_offset and txn.first_offset < end_offset:
+                found.append(txn)
+            if txn.last_stable_offset >= end_offset:
+                # Whatever is aborted after this one began after the range.
+                return found
+    return found
+
+
+def find_timestamp(segments: Segments, target_ms: int, start_offset: int) -> TimestampOffset | None:
+    """Return the first record at or after a time, or None if all are older."""
+    for segment in segments:
+        if segment.max_timestamp.timestamp_ms >= target_ms:
+            found = segment.find_timestamp(target_ms, start_offset)
+            if found is not None:
+                return found
+    return None
