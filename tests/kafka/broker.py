@@ -16,7 +16,8 @@ from typing import Final, Self
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.kafka.jvm import JavaProcess, jar_classpath, java_command
+from tests.kafka.harness import Harness
+from tests.kafka.jvm import JavaProcess, java_command
 
 _START_TIMEOUT_SECONDS: Final = 90
 _STOP_TIMEOUT_SECONDS: Final = 60
@@ -77,7 +78,7 @@ class KafkaBroker:
 
     def __init__(
         self,
-        lib: Path,
+        harness: Harness,
         directory: Path,
         *,
         properties: Mapping[str, str] | None = None,
@@ -94,7 +95,7 @@ class KafkaBroker:
         self.server_log_path = directory / "server.log"
         self.properties: dict[str, str] = dict(properties or {})
         self.start_seconds = 0.0
-        self._lib = lib
+        self._harness = harness
         self._heap = heap
         self._log_level = log_level
         self._port, self._controller_port = 0, 0
@@ -140,7 +141,7 @@ class KafkaBroker:
         self._choose_ports()
         self._write_properties()
         command = java_command(
-            [jar_classpath(self._lib)],
+            self._harness.classpath,
             "kafka.tools.StorageTool",
             *("format", "-t", _random_uuid(), "-c", str(self._properties_path)),
         )
@@ -181,7 +182,7 @@ class KafkaBroker:
             status = process.terminate(_STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             raise BrokerError(f"Kafka did not stop:\n{self.log_tail()}") from None
-        if status != 143:  # ended by SIGTERM, after its shutdown hook
+        if status not in (0, 143):  # 143: by SIGTERM, its shutdown hook having run
             raise BrokerError(f"Kafka ended with status {status}:\n{self.log_tail()}")
 
     def kill(self) -> None:
@@ -268,14 +269,17 @@ class KafkaBroker:
 
     def _spawn(self) -> None:
         command = java_command(
-            [jar_classpath(self._lib)],
-            "kafka.Kafka",
+            self._harness.classpath,
+            # kafka.Kafka, which ends when this process does, however that comes about.
+            "siltstone.harness.Leash",
             str(self._properties_path),
             heap=self._heap,
             log_level=self._log_level,
         )
         with self.server_log_path.open("ab") as server_log:
-            self._process = JavaProcess(command, stdout=server_log, stderr=server_log)
+            self._process = JavaProcess(
+                command, stdin=subprocess.PIPE, stdout=server_log, stderr=server_log
+            )
 
     def _choose_ports(self) -> None:
         with _free_port() as port, _free_port() as controller_port:

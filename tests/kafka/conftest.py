@@ -8,7 +8,6 @@ import pytest
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.harness import Harness, ensure_harness
-from tests.kafka.jars import ensure_jars
 from tests.kafka.log_ops import LogOps
 from tests.kafka.tools import KafkaTools
 
@@ -29,12 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka_lib() -> Path:
-    """The directory of Kafka's jars."""
-    return ensure_jars()
-
-
-@pytest.fixture(scope="session")
 def harness() -> Iterator[Harness]:
     """Our compiled Java helpers."""
     compiled = ensure_harness()
@@ -43,9 +36,9 @@ def harness() -> Iterator[Harness]:
 
 
 @pytest.fixture(scope="session")
-def kafka_tools(kafka_lib: Path) -> KafkaTools:
+def kafka_tools(harness: Harness) -> KafkaTools:
     """Kafka's command line tools."""
-    return KafkaTools(kafka_lib)
+    return KafkaTools(harness)
 
 
 @pytest.fixture(scope="session")
@@ -56,21 +49,21 @@ def log_ops(harness: Harness) -> LogOps:
 
 @pytest.fixture(scope="session")
 def kafka_broker(
-    kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory
+    harness: Harness, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaBroker]:
     """A running broker that tests share: give topics names of their own, and leave it running."""
-    with KafkaBroker(kafka_lib, tmp_path_factory.mktemp("kafka")) as broker:
+    with KafkaBroker(harness, tmp_path_factory.mktemp("kafka")) as broker:
         broker.start()
         yield broker
 
 
 @pytest.fixture
-def make_broker(kafka_lib: Path, tmp_path: Path) -> Iterator[MakeBroker]:
+def make_broker(harness: Harness, tmp_path: Path) -> Iterator[MakeBroker]:
     """Brokers of a test's own, to stop, kill and tamper with."""
     made: list[KafkaBroker] = []
 
     def make(name: str = "broker", *, properties: Mapping[str, str] | None = None) -> KafkaBroker:
-        broker = KafkaBroker(kafka_lib, tmp_path / name, properties=properties)
+        broker = KafkaBroker(harness, tmp_path / name, properties=properties)
         made.append(broker)
         return broker
 

@@ -81,7 +81,7 @@ class Harness:
     def __init__(self, lib: Path, classes: Path) -> None:
         self.lib = lib
         self.classes = classes
-        self._classpath: tuple[Path | str, ...] = (classes, jar_classpath(lib))
+        self.classpath: tuple[Path | str, ...] = (classes, jar_classpath(lib))
         self._shared: LogOps | None = None
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Harness:
     def start_log_ops(self, *, heap: str = "256m", log_level: str = "ERROR") -> LogOps:
         """Start a process of one's own; close it, or use it in a `with`."""
         return LogOps(
-            java_command(self._classpath, f"{_PACKAGE}.LogOps", heap=heap, log_level=log_level)
+            java_command(self.classpath, f"{_PACKAGE}.LogOps", heap=heap, log_level=log_level)
         )
 
     def partition_files(self, directory: Path, *, records: bool = False) -> PartitionFiles:
@@ -156,7 +156,7 @@ class Harness:
         full_speed: bool = False,
     ) -> list[dict[str, Any]]:
         command = java_command(
-            self._classpath, f"{_PACKAGE}.{main}", *arguments, heap=heap, full_speed=full_speed
+            self.classpath, f"{_PACKAGE}.{main}", *arguments, heap=heap, full_speed=full_speed
         )
         finished = subprocess.run(
             command,

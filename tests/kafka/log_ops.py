@@ -225,7 +225,7 @@ class DrivenLog:
         self.directory = directory
         self.last_state: LogState | None = None
         self._ops = ops
-        self._name = name
+        self.name = name
 
     @property
     def state(self) -> LogState:
@@ -235,7 +235,7 @@ class DrivenLog:
 
     def call(self, op: str, **fields: Any) -> Any:
         """Run any operation of DrivenLog.java."""
-        answer = self._ops.call(op, log=self._name, **fields)
+        answer = self._ops.call(op, log=self.name, **fields)
         state = answer.get("state")
         self.last_state = None if state is None else parse_log_state(state)
         if not answer["ok"]:

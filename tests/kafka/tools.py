@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.kafka.jvm import jar_classpath, java_command
+from tests.kafka.harness import Harness
+from tests.kafka.jvm import java_command
 
 _TIMEOUT_SECONDS: Final = 120
 
@@ -35,8 +36,8 @@ class Dump:
 class KafkaTools:
     """The tools of one set of jars."""
 
-    def __init__(self, lib: Path) -> None:
-        self._lib = lib
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
 
     def run(
         self,
@@ -47,15 +48,24 @@ class KafkaTools:
         full_speed: bool = False,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> str:
-        """Run a tool and give its standard output; raises if it fails."""
-        return self._run(
-            main_class,
-            arguments,
-            stdin=stdin,
-            heap=heap,
-            full_speed=full_speed,
-            timeout_seconds=timeout_seconds,
-        ).stdout
+        """Run a tool in a process of its own and give its standard output; raises if it fails."""
+        command = java_command(
+            self._harness.classpath, main_class, *arguments, heap=heap, full_speed=full_speed
+        )
+        finished = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+        if finished.returncode != 0:
+            raise ToolError(
+                f"{main_class} {' '.join(arguments)} ended with status {finished.returncode}:\n"
+                f"{finished.stdout[-4000:]}{finished.stderr[-4000:]}"
+            )
+        return finished.stdout
 
     def dump_log(self, *files: Path, options: Sequence[str] = ()) -> Dump:
         """Dump segments, indexes or snapshots, with every batch and record printed."""
@@ -105,38 +115,11 @@ class KafkaTools:
         )
 
     def _dump(self, *options: str, files: Sequence[Path]) -> Dump:
-        names = ",".join(map(str, files))
-        finished = self._run(DUMP_LOG_SEGMENTS, ["--files", names, *options])
-        # The tool never fails; it writes what it finds wrong to standard error.
-        complaints = (
-            line for line in finished.stderr.splitlines() if not line.startswith("Picked up ")
-        )
-        return Dump(output=finished.stdout, complaints=tuple(complaints))
-
-    def _run(
-        self,
-        main_class: str,
-        arguments: Sequence[str],
-        *,
-        stdin: str = "",
-        heap: str = "256m",
-        full_speed: bool = False,
-        timeout_seconds: float = _TIMEOUT_SECONDS,
-    ) -> subprocess.CompletedProcess[str]:
-        command = java_command(
-            [jar_classpath(self._lib)], main_class, *arguments, heap=heap, full_speed=full_speed
-        )
-        finished = subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
-        if finished.returncode != 0:
-            raise ToolError(
-                f"{main_class} {' '.join(arguments)} ended with status {finished.returncode}:\n"
-                f"{finished.stdout[-4000:]}{finished.stderr[-4000:]}"
-            )
-        return finished
+        # In the shared process: a hundred dumps take no longer than the start of one JVM.
+        arguments = ["--files", ",".join(map(str, files)), *options]
+        fields = {"class": DUMP_LOG_SEGMENTS, "args": arguments}
+        result = self._harness.log_ops.result("tool", **fields)
+        if result["status"] != 0:
+            raise ToolError(f"dump of {arguments} failed:\n{result['stdout']}{result['stderr']}")
+        # What the tool finds wrong it writes to standard error, and succeeds.
+        return Dump(output=result["stdout"], complaints=tuple(result["stderr"].splitlines()))

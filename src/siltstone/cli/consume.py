@@ -22,9 +22,9 @@ from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
 from siltstone.cli.record_stream import PartitionStream
 from siltstone.errors import UsageError
-from siltstone.log.partition_log import Isolation
+from siltstone.log.reading import Isolation
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _POLL_SECONDS: Final = 0.2
 

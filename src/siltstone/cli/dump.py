@@ -24,7 +24,7 @@ from siltstone.log import filenames
 from siltstone.log.filenames import DirState
 from siltstone.log.filesystem import FileSystem
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 # Per segment in this order, as a reader would look at them.
 _EXTENSIONS: Final = (
@@ -41,7 +41,7 @@ def dump(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TARGET]...",
+            metavar="TARGET",
             help="Topics, or paths of partition directories and files, shown whole.",
         ),
     ] = None,

@@ -11,7 +11,6 @@ the kernels, which takes longer than the rest of the program.
 
 import importlib
 import itertools
-import json
 import logging
 import os
 import re
@@ -133,7 +132,7 @@ def _report(error: Exception, *, as_json: bool) -> None:
     output.print_message(f"silt: error: {message}")
     if as_json:
         document = {"error": {"code": _error_code(error), "message": message}}
-        output.print_message(json.dumps(document, ensure_ascii=False))
+        output.print_message(output.format_json(document))
 
 
 def _describe(error: Exception) -> str:
@@ -148,7 +147,7 @@ def _describe_usage(error: typer.TyperException) -> str:
     if hasattr(error, "possibilities"):  # an unknown option; the class itself is private
         nearest = f": did you mean {error.possibilities[0]}?" if error.possibilities else ""
         return f"unknown flag {getattr(error, 'option_name', '')}{nearest}"
-    text = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".").replace("Value error, ", "")
     return text[:1].lower() + text[1:]
 
 

@@ -18,7 +18,7 @@ from siltstone.log.partition_log import PartitionLog
 from siltstone.log.time_index import TimestampOffset
 from siltstone.records.layout import NO_TIMESTAMP
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _INTERNAL_PREFIX: Final = "__"
 _RULE: Final = re.compile(r"(?P<topic>[^:,]*)(?::(?P<partitions>[0-9]+|[0-9]*-[0-9]*))?")
@@ -49,7 +49,7 @@ class Rule:
 @app.command()
 def offsets(
     topic_argument: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="The topic; all if none is named.")
+        str | None, typer.Argument(metavar="TOPIC", help="The topic; all if none is named.")
     ] = None,
     topic: Annotated[
         str | None,

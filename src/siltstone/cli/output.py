@@ -1,4 +1,4 @@
-"""How answers look: tables for people, JSON for programs, and bytes that may not be text.
+"""How answers are written: lines for people, JSON for programs, and bytes that may not be text.
 
 Answers go to stdout, messages to stderr. Everything is written as UTF-8, whatever the locale, and
 through the binary side of stdout, because records may be any bytes.
@@ -8,18 +8,13 @@ import base64
 import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, BinaryIO, Final, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import Any, Final, NamedTuple
 
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNLIMITED_WIDTH: Final = 10_000  # a pipe has no width: nothing wraps, nothing is cut
 
 
 class OutputFormat(StrEnum):
@@ -27,13 +22,6 @@ class OutputFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class Column(NamedTuple):
-    """A column of a table."""
-
-    header: str
-    is_number: bool = False
 
 
 class EncodedBytes(NamedTuple):
@@ -53,9 +41,14 @@ def print_line(text: str) -> None:
     write(_encode(text + "\n"))
 
 
+def format_json(document: Mapping[str, Any]) -> str:
+    """Write a JSON document as one line."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
 def print_json(document: Mapping[str, Any]) -> None:
-    """Write one JSON document on a line of its own."""
-    print_line(json.dumps(document, ensure_ascii=False))
+    """Write one JSON document of the answer, on a line of its own."""
+    print_line(format_json(document))
 
 
 def print_message(text: str) -> None:
@@ -69,29 +62,6 @@ def print_message(text: str) -> None:
 def flush() -> None:
     """Hand what was written to the reader."""
     sys.stdout.buffer.flush()
-
-
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table with a header line; wider than the terminal only in a pipe."""
-    is_terminal = sys.stdout.isatty()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.header, justify="right" if column.is_number else "left")
-    for row in rows:
-        # As Text, so that a topic's name is never taken for markup.
-        table.add_row(*(Text(cell) for cell in row))
-
-    # Told what it writes to, or FORCE_COLOR and the like would put control characters in a pipe.
-    drawn = io.StringIO()
-    console = Console(
-        file=drawn,
-        force_terminal=is_terminal,
-        width=None if is_terminal else _UNLIMITED_WIDTH,
-        highlight=False,
-    )
-    console.print(table)
-    for line in drawn.getvalue().splitlines():
-        print_line(line.rstrip())
 
 
 def format_size(size_bytes: int) -> str:
@@ -138,9 +108,11 @@ def encode_bytes(data: bytes | None) -> EncodedBytes:
         return EncodedBytes(base64.b64encode(data).decode("ascii"), "base64")
 
 
-def stdin() -> BinaryIO:
+def stdin() -> io.BufferedIOBase:
     """Return the binary side of standard input."""
-    return sys.stdin.buffer
+    stream = sys.stdin.buffer
+    assert isinstance(stream, io.BufferedIOBase)  # typeshed promises less
+    return stream
 
 
 def _encode(text: str) -> bytes:

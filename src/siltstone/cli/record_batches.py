@@ -1,9 +1,9 @@
 """Records on their way into a topic: given a partition, gathered into batches, appended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from siltstone.cli.record_input import KeyValue
 from siltstone.clock import Clock
@@ -20,7 +20,17 @@ MAX_BATCH_BYTES: Final = 1 << 20
 _MAX_RECORD_OVERHEAD: Final = 36  # all varints of a record at their longest
 _MAX_HEADER_OVERHEAD: Final = 10
 
-ChoosePartition = Callable[[bytes | None], int]
+
+class PartitionChooser(Protocol):
+    """Decides where records go."""
+
+    def choose(self, key: bytes | None) -> int:
+        """Return the partition of a record."""
+        ...
+
+    def on_append(self, partition: int) -> None:
+        """Learn that a batch was appended to a partition."""
+        ...
 
 
 @dataclass(slots=True)
@@ -50,8 +60,8 @@ class TopicWriter:
 
     def __init__(
         self,
-        logs: Sequence[PartitionLog],
-        choose: "PartitionChooser",
+        logs: Mapping[int, PartitionLog],
+        chooser: PartitionChooser,
         codec: Codec,
         headers: tuple[Header, ...],
         clock: Clock,
@@ -59,24 +69,24 @@ class TopicWriter:
         self.results: dict[int, PartitionResult] = {}
         self.record_count = 0
         self._logs = logs
-        self._choose = choose
+        self._chooser = chooser
         self._codec = codec
         self._headers = headers
         self._clock = clock
         self._pending: dict[int, _Pending] = {}
 
-    def send(self, message: KeyValue) -> None:
+    def send(self, pair: KeyValue) -> None:
         """Take a record; it is appended when its batch is full, or with `flush`."""
         self.record_count += 1
-        partition = self._choose(message.key)
+        partition = self._chooser.choose(pair.key)
         log = self._logs[partition]
-        if message.key is None and log.config.is_compacted:
+        if pair.key is None and log.config.is_compacted:
             raise RequestError(
                 f"record {self.record_count} has no key: topic {log.partition.topic} is "
                 "compacted, use -K or -k"
             )
         limit_bytes = min(MAX_BATCH_BYTES, log.config.max_message_bytes, log.config.segment_bytes)
-        size_bytes = self._size(message)
+        size_bytes = self._size(pair)
         pending = self._pending.setdefault(partition, _Pending())
         if pending.records and pending.size_bytes + size_bytes > limit_bytes:
             self._append(partition)
@@ -85,8 +95,8 @@ class TopicWriter:
             Record(
                 len(pending.records),
                 self._clock.now_ms(),
-                message.key,
-                message.value,
+                pair.key,
+                pair.value,
                 self._headers,
             )
         )
@@ -106,7 +116,7 @@ class TopicWriter:
         if not records:
             return
         info = self._logs[partition].append(build_batch(records, codec=self._codec))
-        self._choose.on_append(partition)
+        self._chooser.on_append(partition)
         result = self.results.setdefault(
             partition, PartitionResult(partition, info.first_offset, 0, 0, 0)
         )
@@ -114,46 +124,48 @@ class TopicWriter:
         result.record_count += len(records)
         result.size_bytes += info.size_bytes
 
-    def _size(self, message: KeyValue) -> int:
+    def _size(self, pair: KeyValue) -> int:
         """Return the most that a record can take in a batch."""
         headers = sum(
             len(name.encode("utf-8")) + len(value or b"") + _MAX_HEADER_OVERHEAD
             for name, value in self._headers
         )
-        return len(message.key or b"") + len(message.value or b"") + headers + _MAX_RECORD_OVERHEAD
+        return len(pair.key or b"") + len(pair.value or b"") + headers + _MAX_RECORD_OVERHEAD
 
 
-class PartitionChooser:
-    """Chooses partitions as a client would: by key, or one after the other where there is none."""
+class ByKey:
+    """Chooses as a client would: by key, or one partition after the other where there is none."""
 
-    def __init__(self, partition_count: int, name: str, chance: Random) -> None:
+    def __init__(self, partition_count: int, partitioner: str, chance: Random) -> None:
         self._partition_count = partition_count
-        self._partitioner = PARTITIONERS[name]
+        self._partitioner = PARTITIONERS[partitioner]
         self._chance = chance
         # Java's client fills a batch before it goes on to another partition; to draw for each
         # record would give as many batches as records.
-        self._is_sticky = name == DEFAULT_PARTITIONER
+        self._is_sticky = partitioner == DEFAULT_PARTITIONER
         self._sticky = chance.randrange(partition_count)
 
-    def __call__(self, key: bytes | None) -> int:
+    def choose(self, key: bytes | None) -> int:
+        """Return the partition of a record."""
         if key is None and self._is_sticky:
             return self._sticky
         return self._partitioner(key, self._partition_count, self._chance)
 
     def on_append(self, partition: int) -> None:
-        """Learn that a partition's batch is gone."""
+        """Go on to the next partition once a batch is full."""
         if partition == self._sticky:
             self._sticky = (partition + 1) % self._partition_count
 
 
-class FixedPartition(PartitionChooser):
-    """The partition that the user has chosen."""
+class Fixed:
+    """Always the partition that the user has chosen."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
 
-    def __call__(self, key: bytes | None) -> int:
+    def choose(self, key: bytes | None) -> int:
+        """Return the partition."""
         return self._partition
 
     def on_append(self, partition: int) -> None:
-        """Stay where it is."""
+        """Stay."""

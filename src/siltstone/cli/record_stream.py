@@ -8,7 +8,8 @@ from siltstone.cli.kcat import ConsumedRecord, Range, StartKind
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
-from siltstone.log.partition_log import Isolation, PartitionLog, ReadResult
+from siltstone.log.partition_log import PartitionLog
+from siltstone.log.reading import Isolation, ReadResult
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import Batch
 from siltstone.records.control import ControlType

@@ -10,7 +10,8 @@ from siltstone.cli import output
 from siltstone.cli.command_group import CommandGroup
 from siltstone.cli.logs import check_topic, open_manager, open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
-from siltstone.cli.output import Column, OutputFormat, format_size, format_time
+from siltstone.cli.output import OutputFormat, format_size, format_time
+from siltstone.cli.tables import Column, print_table
 from siltstone.errors import TopicExistsError, UnknownTopicError, UsageError
 from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
@@ -19,6 +20,7 @@ from siltstone.log.topic_store import TopicMetadata
 
 app = typer.Typer(
     cls=CommandGroup,
+    add_completion=False,
     rich_markup_mode=None,
     help="Create, list, describe, alter and delete topics.",
 )
@@ -30,10 +32,11 @@ _INTERNAL_PREFIX: Final = "__"
 
 Topic: TypeAlias = Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic.")]
 Topics: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics; all if none is named.")
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Topics; all if none is named.")
 ]
 TopicOption: TypeAlias = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="The topic, as Kafka's tools take it.")
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="The topic, as Kafka's tools take it."),
 ]
 TopicConfig: TypeAlias = Annotated[
     list[str] | None,
@@ -106,7 +109,7 @@ def list_topics(
         for t in topics
     ]
     columns = [Column("TOPIC"), Column("PARTITIONS", is_number=True), Column("CLEANUP POLICY")]
-    output.print_table(columns, rows)
+    print_table(columns, rows)
 
 
 @app.command()
@@ -122,17 +125,12 @@ def describe(
     """Show the settings of topics, and how much is in their partitions."""
     reader = open_reader(log_dir, config)
     names = [*(topics or []), *([topic_option] if topic_option else [])]
-    if if_exists:
+    if if_exists and names:
         known = {metadata.topic for metadata in reader.topics()}
-        if names and not known & set(names):
-            names = []
-            chosen = []
-        else:
-            names = [name for name in names if name in known]
-            chosen = _select(reader, names, exclude_internal=exclude_internal)
-    else:
-        chosen = _select(reader, names, exclude_internal=exclude_internal)
-
+        names = [name for name in names if name in known]
+        if not names:
+            return
+    chosen = _select(reader, names, exclude_internal=exclude_internal)
     if output_format is OutputFormat.JSON:
         output.print_json({"topics": [_describe(reader, metadata) for metadata in chosen]})
         return
@@ -152,9 +150,7 @@ def alter(
     config: TopicConfig = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(
-            "--delete-config", metavar="NAME", help="Setting to put back to its default."
-        ),
+        typer.Option("--delete-config", metavar="NAME", help="Setting to put back to its default."),
     ] = None,
     if_exists: IfExists = False,
     log_dir: LogDirs = None,
@@ -304,4 +300,4 @@ def _print_description(topic: dict[str, Any]) -> None:
     ]
     headers = ("PARTITION", "LOG START", "LAST STABLE", "LOG END", "SEGMENTS", "SIZE")
     columns = [Column(header, is_number=True) for header in headers]
-    output.print_table([*columns, Column("NEWEST RECORD"), Column("LOG DIR")], rows)
+    print_table([*columns, Column("NEWEST RECORD"), Column("LOG DIR")], rows)

@@ -52,9 +52,10 @@ class LogManager:
         self._lock = threading.RLock()
         self._doomed = DelayedDeletion(self._fs)
         self.directories: list[LogDirectory] = []
+        self._unopened: dict[Path, str] = {}
         try:
             for path in paths:
-                self.directories.append(LogDirectory(self._fs, path))
+                self._open_directory(path)
             self._store = FileTopicStore(self._fs, [d.path for d in self.directories])
             self._topics = merge_topics(self._store, [(d.path, d.state) for d in self.directories])
             self._load()
@@ -223,6 +224,19 @@ class LogManager:
             directory.close()
         self.directories = []
 
+    @property
+    def offline(self) -> dict[Path, str]:
+        """The directories whose disk refused, and what it said."""
+        failed = {d.path: d.failure for d in self.directories if d.failure is not None}
+        return {**self._unopened, **failed}
+
+    def _open_directory(self, path: Path) -> None:
+        try:
+            self.directories.append(LogDirectory(self._fs, path))
+        except LogDirOfflineError as error:
+            logger.error("log directory %s is offline: %s", path, error)
+            self._unopened[path] = str(error)
+
     def _load(self) -> None:
         for directory in self.directories:
             for name in directory.state.doomed:
@@ -231,9 +245,9 @@ class LogManager:
                 with _guard(directory):
                     self._open_log(directory, partition)
         self._doomed.delete_due(self._clock.now_ms())
-        if self.directories and not any(iter_live(self.directories)):
-            directory = self.directories[0]
-            raise LogDirOfflineError(directory.path, directory.failure or "offline")
+        if not any(iter_live(self.directories)):
+            path, reason = next(iter(self.offline.items()))
+            raise LogDirOfflineError(path, f"offline, as all others: {reason}")
 
     def _open_log(self, directory: LogDirectory, partition: TopicPartition) -> PartitionLog:
         state = directory.state
@@ -265,7 +279,9 @@ class LogManager:
             partition = TopicPartition(metadata.topic, number)
             if partition in existing:
                 continue
-            directory = min(iter_live(self.directories), key=lambda d: len(d.logs))
+            directory = min(iter_live(self.directories), key=lambda d: len(d.logs), default=None)
+            if directory is None:
+                raise LogDirOfflineError(self.directories[0].path, "offline, as all others")
             directory.write_topic_id(partition, metadata.topic_id)
             self._open_log(directory, partition)
 

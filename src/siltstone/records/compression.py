@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 import cramjam
@@ -38,7 +39,8 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + _XERIAL_VERSIONS.pack(_XERIAL_VERSION, _
 _XERIAL_LENGTH: Final = struct.Struct(">i")
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
-# Magic, flags (version 1, independent blocks), block size code (64 KiB), header checksum.
+# Magic, flags (version 1, independent blocks), block size code (64 KiB), header checksum. Frames
+# are put together here because cramjam's own link their blocks, which Kafka's reader refuses.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_LENGTH: Final = struct.Struct("<I")
 _LZ4_STORED_BIT: Final = 1 << 31
@@ -184,33 +186,36 @@ def _decompress_snappy_block(block: memoryview, room_bytes: int, limit_bytes: in
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
-    # By hand, because cramjam's own frames link their blocks, which Kafka's reader refuses.
-    parts = [_LZ4_HEADER]
-    for block in _blocks(data, _LZ4_BLOCK_BYTES):
-        compressed = _compress_lz4_block(block, level)
-        if len(compressed) < len(block):
-            parts += (_LZ4_LENGTH.pack(len(compressed)), compressed)
-        else:
-            parts += (_LZ4_LENGTH.pack(len(block) | _LZ4_STORED_BIT), bytes(block))
-    parts.append(_LZ4_END_MARK)
-    return b"".join(parts)
+    blocks = _blocks(data, _LZ4_BLOCK_BYTES)
+    # To Kafka the default level means the fast compressor, and any other the thorough one.
+    encode = _lz4_fast_block if level == DEFAULT_LZ4_LEVEL else partial(_lz4_thorough_block, level)
+    return b"".join((_LZ4_HEADER, *map(encode, blocks), _LZ4_END_MARK))
 
 
-def _compress_lz4_block(block: memoryview, level: int) -> bytes:
-    if level == DEFAULT_LZ4_LEVEL:  # to Kafka the default level means the fast compressor
-        return bytes(cramjam.lz4.compress_block(block, store_size=False))
-    return bytes(
-        cramjam.lz4.compress_block(
-            block, mode="high_compression", compression=level, store_size=False
-        )
-    )
+def _lz4_fast_block(block: memoryview) -> bytes:
+    compressed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+    if len(compressed) < len(block):
+        return _LZ4_LENGTH.pack(len(compressed)) + compressed
+    return _LZ4_LENGTH.pack(len(block) | _LZ4_STORED_BIT) + block
+
+
+def _lz4_thorough_block(level: int, block: memoryview) -> bytes:
+    # cramjam takes a level only for whole frames, and its frames have checksums that Kafka's have
+    # not. So the one block is cut out of a frame of its own.
+    encoder = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    encoder.compress(bytes(block))
+    frame = bytes(encoder.finish())
+    start = len(_LZ4_HEADER)
+    (length,) = _LZ4_LENGTH.unpack_from(frame, start)
+    return frame[start : start + _LZ4_LENGTH.size + (length & ~_LZ4_STORED_BIT)]
 
 
 def _compress_zstd(data: Buffer, level: int) -> bytes:
-    # The streaming encoder, like Kafka: the other one writes the content size into the frame.
+    # As Kafka does it: with the streaming encoder, for the other one writes the content size into
+    # the frame, and flushed before its end, which leaves an empty last block.
     encoder = cramjam.zstd.Compressor(level=level)
-    encoder.compress(data)
-    return bytes(encoder.finish())
+    encoder.compress(bytes(data))
+    return bytes(encoder.flush()) + bytes(encoder.finish())
 
 
 def _decompress_bounded(

@@ -1,4 +1,4 @@
-"""Appendix A of the format's facts: bytes that Kafka 3.9 and 4 wrote, before and after cleaning."""
+"""The byte vectors A1 to A8: what Kafka's own classes wrote, before and after cleaning."""
 
 import pytest
 

@@ -32,6 +32,15 @@ def test_a_payload_reads_back_at_and_around_the_size_of_a_block(codec: Codec, si
         assert decompress(codec, memoryview(bytearray(compressed)), size) == payload
 
 
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("level", [None, 5])
+def test_every_kind_of_buffer_is_compressed(codec: Codec, level: int | None) -> None:
+    expected = compress(codec, TEXT, level)
+
+    assert compress(codec, bytearray(TEXT), level) == expected
+    assert compress(codec, memoryview(TEXT), level) == expected
+
+
 @pytest.mark.parametrize(
     ("codec", "start"),
     [
@@ -58,18 +67,21 @@ def test_snappy_is_written_in_blocks_of_32_kib() -> None:
     assert sizes == [32_768, 32_768, 70_000 - 65_536]
 
 
-def test_lz4_is_written_in_independent_blocks_of_64_kib() -> None:
-    frame = compress(Codec.LZ4, TEXT * 700)
+@pytest.mark.parametrize("level", [1, 9, 12])
+def test_lz4_is_written_in_independent_blocks_of_64_kib(level: int) -> None:
+    frame = compress(Codec.LZ4, TEXT * 700, level)
 
     first, second, third, fourth = lz4_block_lengths(frame)
     block = frame[7 + 4 + first + 4 :][:second]
-    assert cramjam.lz4.decompress_block(block, output_len=65_536) == (TEXT * 700)[65_536:131_072]
+    unpacked = bytes(cramjam.lz4.decompress_block(block, output_len=65_536))
+    assert unpacked == (TEXT * 700)[65_536:131_072]
     assert frame.endswith(bytes(4))
     assert max(third, fourth) < 65_536
 
 
-def test_an_lz4_block_that_does_not_shrink_is_stored_as_it_is() -> None:
-    frame = compress(Codec.LZ4, NOISE[:70_000])
+@pytest.mark.parametrize("level", [1, 9, 12])
+def test_an_lz4_block_that_does_not_shrink_is_stored_as_it_is(level: int) -> None:
+    frame = compress(Codec.LZ4, NOISE[:70_000], level)
 
     assert lz4_block_lengths(frame) == [65_536 | 1 << 31, (70_000 - 65_536) | 1 << 31]
 

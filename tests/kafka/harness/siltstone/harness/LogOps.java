@@ -59,7 +59,7 @@ public final class LogOps {
         return answer;
     }
 
-    private JsonNode run(JsonNode command) throws IOException {
+    private JsonNode run(JsonNode command) throws IOException, ReflectiveOperationException {
         String op = Json.require(command, "op").asText();
         switch (op) {
             case "ping":
@@ -77,6 +77,8 @@ public final class LogOps {
                 return Produce.runScript(Json.require(command, "bootstrap").asText(), command.get("script"));
             case "consume":
                 return Consume.run(command);
+            case "tool":
+                return Tool.run(command);
             case "open":
                 return open(command);
             case "forget":

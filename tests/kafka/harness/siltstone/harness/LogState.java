@@ -85,7 +85,7 @@ public final class LogState {
                     position = batch.position() + batch.sizeInBytes();
                 }
             } catch (RuntimeException error) {
-                node.put("batches_error", error.toString());
+                node.put("batches_error", message(error, logFile));
             }
             node.put("trailing_bytes", records.sizeInBytes() - position);
         }
@@ -104,7 +104,7 @@ public final class LogState {
             index.sanityCheck();
             return null;
         } catch (RuntimeException error) {
-            return error.toString();
+            return message(error, file);
         }
     }
 
@@ -113,8 +113,13 @@ public final class LogState {
             index.sanityCheck();
             return null;
         } catch (RuntimeException error) {
-            return error.toString();
+            return message(error, file);
         }
+    }
+
+    /** What Kafka says, without the place of the copy, which nobody knows. */
+    private static String message(RuntimeException error, File file) {
+        return error.toString().replace(file.getParent() + File.separator, "");
     }
 
     private static void addTransactionIndex(ObjectNode node, File file, long base) throws IOException {
@@ -129,7 +134,7 @@ public final class LogState {
                 index.sanityCheck();
                 node.putNull("txn_index_error");
             } catch (RuntimeException error) {
-                node.put("txn_index_error", error.toString());
+                node.put("txn_index_error", message(error, file));
             }
         }
     }
@@ -142,7 +147,7 @@ public final class LogState {
             node.putNull("error");
         } catch (RuntimeException error) {
             node.putArray("producers");
-            node.put("error", error.toString());
+            node.put("error", message(error, file));
         }
         return node;
     }

@@ -1,0 +1,420 @@
+"""What all benchmarks share: sides that take turns, the machine, and a file with every run.
+
+A case compares our side with a reference on the same work, or holds ours against a fixed rate. Both
+sides run once without the clock (kernels compile, caches fill), then in turns, each round in the
+other order. Each run says what it has done, and a run that has not done all of it fails the whole
+benchmark: a wrong fast answer is no result.
+"""
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+REPO_PATH: Final = Path(__file__).resolve().parents[1]
+RESULTS_PATH: Final = REPO_PATH / "benchmarks" / "results"
+# What a smoke run says is true of nothing, so it does not lie among the results.
+QUICK_RESULTS_PATH: Final = REPO_PATH / "build" / "benchmarks"
+
+MB: Final = 1_000_000
+_PACKAGES: Final = ("numpy", "numba", "llvmlite", "crc32c", "cramjam")
+_QUICK_SCALE: Final = 1 / 64
+_QUICK_REPETITIONS: Final = 2
+
+
+class WrongAnswerError(Exception):
+    """A side has not done the work that it was timed for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run has done, and in which time."""
+
+    seconds: float
+    size_bytes: int
+    record_count: int | None  # None: the side knows bytes only
+    operation_count: int = 0  # calls of what is measured, where one call has a price
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two that do the same work."""
+
+    name: str
+    run: Callable[[], Work]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One row of a report: our side, what it is held against, and how good it must be."""
+
+    name: str
+    ours: Side
+    reference: Side | None = None
+    goal_ratio: float | None = None  # of our speed to that of the reference
+    goal_mb_per_second: float | None = None
+    size_bytes: int  # what every run must have worked through
+    record_count: int
+    touch_bytes: int = 0  # fresh page cache that a run will ask for
+    costs: str = ""  # what our side does that the reference does not
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run with its place in the order of all runs."""
+
+    side: str
+    round: int  # 0: the warm-up, which counts for nothing
+    seconds: float
+    size_bytes: int
+    record_count: int | None
+    operation_count: int
+    details: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the runs of one side come to."""
+
+    side: str
+    median_seconds: float
+    min_seconds: float
+    max_seconds: float
+    mb_per_second: float
+    records_per_second: float | None
+    us_per_operation: float | None
+
+    @property
+    def spread(self) -> float:
+        """How far the slowest run is from the fastest, as a share of the median."""
+        return (self.max_seconds - self.min_seconds) / self.median_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """A case with every run."""
+
+    name: str
+    ours: Summary
+    reference: Summary | None
+    ratio: float | None  # median over the rounds of (our speed / the reference's)
+    min_ratio: float | None
+    max_ratio: float | None
+    goal_ratio: float | None
+    goal_mb_per_second: float | None
+    is_reached: bool | None  # None: there is no goal
+    costs: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says."""
+
+    is_quick: bool
+    scale: float
+    repetitions: int
+    output_path: Path
+    work_path: Path | None
+
+    def scaled(self, count: int, minimum: int = 1) -> int:
+        """Return a count of the full run, as large as this run shall be."""
+        return max(minimum, round(count * self.scale))
+
+
+def parse_options(documentation: str | None, arguments: Sequence[str] | None = None) -> Options:
+    """Parse what every benchmark understands; the module's docstring is the help."""
+    parser = argparse.ArgumentParser(
+        description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke run of seconds, written to build/benchmarks"
+    )
+    parser.add_argument("--scale", type=float, help="size of the work, 1 is the full one")
+    parser.add_argument("--repetitions", type=int, help="rounds that count, 5 unless told")
+    parser.add_argument("--output", type=Path, help="directory for the result")
+    parser.add_argument("--dir", type=Path, help="directory for the data, on the disk to measure")
+    given = parser.parse_args(arguments)
+    is_quick: bool = given.quick
+    scale = given.scale or _float_from_env("SILT_BENCH_SCALE")
+    repetitions = given.repetitions or int(_float_from_env("SILT_BENCH_REPETITIONS") or 0)
+    return Options(
+        is_quick=is_quick,
+        scale=scale or (_QUICK_SCALE if is_quick else 1.0),
+        repetitions=repetitions or (_QUICK_REPETITIONS if is_quick else 5),
+        output_path=given.output or (QUICK_RESULTS_PATH if is_quick else RESULTS_PATH),
+        work_path=given.dir,
+    )
+
+
+def _float_from_env(name: str) -> float | None:
+    text = os.environ.get(name)
+    return float(text) if text else None
+
+
+@contextmanager
+def work_directory(options: Options) -> Iterator[Path]:
+    """Give a directory for data that is gone afterwards."""
+    if options.work_path is not None:
+        options.work_path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="silt-bench-", dir=options.work_path) as name:
+        yield Path(name)
+
+
+def touch_memory(size_bytes: int) -> None:
+    """Use and free so much memory, so that page cache grows into what the machine has ready.
+
+    In a virtual machine the first use of a page costs more than anything that is measured here.
+    """
+    size_bytes = min(size_bytes, _available_bytes() // 2)
+    if size_bytes > 0:
+        np.ones(size_bytes, np.uint8)
+
+
+def _available_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(case: Case, repetitions: int) -> CaseResult:
+    """Run both sides in turns, and hold them against each other round by round."""
+    sides = [case.ours] if case.reference is None else [case.ours, case.reference]
+    runs: list[Run] = []
+    for number in range(repetitions + 1):
+        for side in sides if number % 2 else reversed(sides):
+            touch_memory(2 * case.touch_bytes)
+            gc.collect()
+            work = side.run()
+            _check(case, side, work)
+            runs.append(
+                Run(
+                    side.name,
+                    number,
+                    work.seconds,
+                    work.size_bytes,
+                    work.record_count,
+                    work.operation_count,
+                    dict(work.details),
+                )
+            )
+    return _summarised(case, tuple(runs))
+
+
+def _check(case: Case, side: Side, work: Work) -> None:
+    if work.size_bytes != case.size_bytes:
+        raise WrongAnswerError(
+            f"{case.name}: {side.name} did {work.size_bytes} bytes of {case.size_bytes}"
+        )
+    if work.record_count is not None and work.record_count != case.record_count:
+        raise WrongAnswerError(
+            f"{case.name}: {side.name} did {work.record_count} records of {case.record_count}"
+        )
+
+
+def _summarised(case: Case, runs: tuple[Run, ...]) -> CaseResult:
+    counted = [run for run in runs if run.round]
+    ours = _summary([run for run in counted if run.side == case.ours.name])
+    reference = None
+    ratios: list[float] = []
+    if case.reference is not None:
+        theirs = [run for run in counted if run.side == case.reference.name]
+        reference = _summary(theirs)
+        mine = [run for run in counted if run.side == case.ours.name]
+        ratios = [b.seconds / a.seconds for a, b in zip(mine, theirs, strict=True)]
+    ratio = statistics.median(ratios) if ratios else None
+    reached = []
+    if case.goal_ratio is not None and ratio is not None:
+        reached.append(ratio >= case.goal_ratio)
+    if case.goal_mb_per_second is not None:
+        reached.append(ours.mb_per_second >= case.goal_mb_per_second)
+    return CaseResult(
+        name=case.name,
+        ours=ours,
+        reference=reference,
+        ratio=ratio,
+        min_ratio=min(ratios, default=None),
+        max_ratio=max(ratios, default=None),
+        goal_ratio=case.goal_ratio,
+        goal_mb_per_second=case.goal_mb_per_second,
+        is_reached=all(reached) if reached else None,
+        costs=case.costs,
+        runs=runs,
+    )
+
+
+def _summary(runs: Sequence[Run]) -> Summary:
+    seconds = [run.seconds for run in runs]
+    median = statistics.median(seconds)
+    first = runs[0]
+    return Summary(
+        side=first.side,
+        median_seconds=median,
+        min_seconds=min(seconds),
+        max_seconds=max(seconds),
+        mb_per_second=first.size_bytes / median / MB,
+        records_per_second=None if first.record_count is None else first.record_count / median,
+        us_per_operation=median / first.operation_count * 1e6 if first.operation_count else None,
+    )
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of one benchmark on its way to a file."""
+
+    subject: str
+    documentation: str
+    options: Options
+    data_path: Path
+    shape: Mapping[str, Any]
+    versions: Mapping[str, str] = field(default_factory=dict)  # of rivals
+    notes: dict[str, Any] = field(default_factory=dict)
+    cases: list[CaseResult] = field(default_factory=list)
+    _load_before: tuple[float, float, float] = field(default_factory=os.getloadavg)
+
+    def measure(self, case: Case) -> CaseResult:
+        """Measure a case, tell how it went, and keep it."""
+        result = measure(case, self.options.repetitions)
+        self.cases.append(result)
+        print(format_line(result), flush=True)
+        return result
+
+    def write(self) -> Path:
+        """Write all to `<date>-<subject>.json`; a later run of the same day replaces it."""
+        now = datetime.now(UTC)
+        content = {
+            "subject": self.subject,
+            "documentation": self.documentation.strip(),
+            "finished": now.isoformat(timespec="seconds"),
+            "command": ["python", f"benchmarks/bench_{self.subject}.py", *sys.argv[1:]],
+            "is_quick": self.options.is_quick,
+            "scale": self.options.scale,
+            "repetitions": self.options.repetitions,
+            "commit": find_commit(),
+            "machine": describe_machine(self.data_path),
+            "load_average": {"before": self._load_before, "after": os.getloadavg()},
+            "versions": {**describe_versions(), **self.versions},
+            "shape": dict(self.shape),
+            "cases": [asdict(case) for case in self.cases],
+            "notes": self.notes,
+        }
+        self.options.output_path.mkdir(parents=True, exist_ok=True)
+        path = self.options.output_path / f"{now:%Y-%m-%d}-{self.subject}.json"
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        shown = path.relative_to(REPO_PATH) if path.is_relative_to(REPO_PATH) else path
+        print(f"written to {shown}")
+        return path
+
+
+def format_line(result: CaseResult) -> str:
+    """Say in one line how a case went."""
+    parts = [f"{result.name}: {_format_side(result.ours)}"]
+    if result.reference is not None:
+        parts.append(f"{result.reference.side} {_format_side(result.reference)}")
+        parts.append(f"ratio {result.ratio:.2f} ({result.min_ratio:.2f}-{result.max_ratio:.2f})")
+    if result.is_reached is not None:
+        goals = []
+        if result.goal_ratio is not None:
+            goals.append(f"{result.goal_ratio:g}x")
+        if result.goal_mb_per_second is not None:
+            goals.append(f"{result.goal_mb_per_second:g} MB/s")
+        parts.append(f"goal {' and '.join(goals)} {'reached' if result.is_reached else 'MISSED'}")
+    return "; ".join(parts)
+
+
+def _format_side(summary: Summary) -> str:
+    text = f"{summary.median_seconds:.3f} s"
+    if summary.mb_per_second >= 1:
+        text += f", {summary.mb_per_second:,.0f} MB/s"
+    if summary.us_per_operation is not None:
+        text += f", {summary.us_per_operation:.1f} us each"
+    return text + f" (spread {summary.spread:.0%})"
+
+
+def find_commit() -> dict[str, Any]:
+    """Name the commit, and whether the tree has more than it; empty outside of a clone."""
+    git = ["git", "-C", str(REPO_PATH)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        status = subprocess.run(
+            [*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return {}
+    if head.returncode:
+        return {}
+    return {"id": head.stdout.strip(), "is_src_changed": bool(status.stdout.strip())}
+
+
+def describe_machine(data_path: Path) -> dict[str, Any]:
+    """Describe what the numbers depend on but the code does not."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": _cpu_model(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "file_system": _file_system(data_path),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _file_system(path: Path) -> str:
+    """Name the type of file system that a path lies on: tmpfs and a disk do not compare."""
+    best = ("", "unknown")
+    resolved = path.resolve()
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mounted, kind, *_ = line.split()
+        if resolved.is_relative_to(mounted) and len(mounted) >= len(best[0]):
+            best = (mounted, kind)
+    return best[1]
+
+
+def describe_versions() -> dict[str, str]:
+    """Name the versions of all that does the work on our side."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        found[package] = importlib.metadata.version(package)
+    return found
+
+
+def java_version() -> str:
+    """Name the Java that a Kafka of ours would run on."""
+    java = shutil.which("java")
+    if java is None:
+        return "none"
+    finished = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    return finished.stderr.splitlines()[0]
+
+
+class Stopwatch:
+    """Seconds between `with` and its end."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> "Stopwatch":
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.perf_counter() - self._started
