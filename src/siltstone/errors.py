@@ -26,6 +26,9 @@
         InvalidProducerEpochError  a fenced producer
         InvalidTxnStateError     a transactional append where none may be
         CoordinatorFencedError   a marker from a coordinator that was replaced
+      CleaningError            a pass failed
+        CleaningAbortedError     the log changed under the pass: plan again
+        EngineError              Spark, or another engine, failed
 
 Fields are attributes and `args`, and the sentence is made in `__str__`, so that errors survive
 pickling between processes.
@@ -274,3 +277,22 @@ class InvalidTxnStateError(RequestError):
 
 class CoordinatorFencedError(RequestError):
     """A marker from a transaction coordinator that was replaced."""
+
+
+class CleaningError(SiltstoneError):
+    """A pass failed; the log is as it was."""
+
+
+class CleaningAbortedError(CleaningError):
+    """The log changed under the pass: plan again."""
+
+    def __init__(self, partition: str) -> None:
+        super().__init__(partition)
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return f"{self.partition}: the log changed: plan again"
+
+
+class EngineError(CleaningError):
+    """Spark, or another engine, failed."""

@@ -276,6 +276,25 @@ def test_a_broker_keeps_its_records_through_a_stop_and_a_kill(
     assert files.topic_id == broker.topic_id("kept")
 
 
+def test_a_broker_serves_a_partition_that_was_written_elsewhere(
+    make_broker: MakeBroker, harness: Harness, aborted_log: DrivenLog
+) -> None:
+    aborted_log.close()
+    broker = make_broker()
+    broker.start()
+    topic_id = broker.create_topic("adopted")
+    broker.stop()
+
+    broker.adopt_partition(aborted_log.directory, "adopted")
+    broker.start()
+    consumed = harness.consume(broker.bootstrap, "adopted", isolation="read_committed")
+
+    assert broker.complaints() == []
+    assert broker.topic_id("adopted") == topic_id
+    assert [record.value for record in consumed.records] == [b"v1", None, b"v2"]
+    assert consumed.end_offset == 5
+
+
 def test_the_dump_tool_prints_records_and_finds_a_wrong_index(
     aborted_log: DrivenLog, kafka_tools: KafkaTools
 ) -> None:

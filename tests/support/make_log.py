@@ -22,7 +22,7 @@ from typing import Any, Final
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.config import LogConfig
-from siltstone.log.filesystem import FileSystem
+from siltstone.log.filesystem import File, FileSystem
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.partition_log import AppendInfo, Isolation, PartitionLog
 from siltstone.log.recovery import LoadRequest
@@ -87,6 +87,16 @@ def parse_config(settings: Mapping[str, Any]) -> LogConfig:
             for name, value in settings.items()
         }
     )
+
+
+class HastyDisk(FileSystem):
+    """A disk that never waits: nobody pulls the plug in a unit test."""
+
+    def fsync(self, file: File) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
 
 
 class MadeLog:
@@ -347,6 +357,6 @@ class MakeLog:
         """Make a log with this content; settings are Kafka's, with underscores for dots."""
         self._count += 1
         directory = self._directory / f"log-dir-{self._count}" / str(PARTITION)
-        log = MadeLog(directory, self._clock, fs or FileSystem(), settings)
+        log = MadeLog(directory, self._clock, fs or HastyDisk(), settings)
         log.append(text)
         return log

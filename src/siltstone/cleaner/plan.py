@@ -1,4 +1,4 @@
-"""A pass as a value: everything that its output depends on, to print, to save, to send to a worker."""
+"""A pass as a value: all that its output depends on, to print, to save, to send to a worker."""
 
 import json
 from dataclasses import asdict, dataclass

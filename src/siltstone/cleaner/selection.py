@@ -1,12 +1,12 @@
 """Which log is due for a pass, and up to where: pure decisions over sizes, times and offsets.
 
-A log has three sections. Below the first dirty offset every key is unique already, from the last pass.
-From there to the first uncleanable offset is what a pass may clean. Above that it may not look: the
-active segment, undecided transactions, and segments younger than `min.compaction.lag.ms`.
+A log has three sections. Below the first dirty offset every key is unique already, from the last
+pass. From there to the first uncleanable offset is what a pass may clean. Above that it may not
+look: the active segment, undecided transactions, segments younger than `min.compaction.lag.ms`.
 
-A log is eligible if more than `min.cleanable.dirty.ratio` of it is dirty, or if dirty records are older
-than `max.compaction.lag.ms`, or if the time of tombstones or markers in it is up. The last is ours:
-Kafka waits for new data, and deleted records of a quiet topic stay for ever.
+A log is eligible if more than `min.cleanable.dirty.ratio` of it is dirty, or if dirty records are
+older than `max.compaction.lag.ms`, or if the time of tombstones or markers in it is up. The last is
+ours: Kafka waits for new data, and deleted records of a quiet topic stay for ever.
 """
 
 from collections.abc import Sequence

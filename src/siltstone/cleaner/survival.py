@@ -1,15 +1,14 @@
 """Whether a batch, and whether a record, survives a pass: the rules, each written once.
 
-A pass knows, for every key with a committed record in the dirty section, the offset of the last one.
-A record that is not the last of its key goes. The last one stays, unless it is a tombstone whose time
-is up: a tombstone outlives the values it deletes, so that a consumer half-way through the log still
-learns that the key is gone. The waiting begins with the first pass that sees it, which writes the
-*delete horizon* into its batch. Transaction markers wait in the same way once all data of their
-transaction is gone.
+A pass knows the offset of the last committed record of every key. A record that is not the last of
+its key goes. The last one stays, unless it is a tombstone whose time is up: a tombstone outlives
+the values it deletes, so that a consumer half-way through the log still learns that the key is
+gone. The waiting begins with the first pass that sees it, which writes the *delete horizon* into
+its batch. Transaction markers wait in the same way once all data of their transaction is gone.
 
-A batch without records stays as a bare header in two cases. It is the last one of a producer that is
-still active, whose next sequence must be known after a restart. Or it ends where the pass ends: without
-it a reader could not tell that the log goes on after a gap.
+A batch without records stays as a bare header in two cases. It is the last one of a producer that
+is still active, whose next sequence must be known after a restart. Or it ends where the pass ends:
+without it a reader could not tell that the log goes on after a gap.
 """
 
 from dataclasses import dataclass

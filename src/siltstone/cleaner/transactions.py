@@ -1,7 +1,7 @@
 """Which transactional batches a pass may discard, told batch by batch in the order of the log.
 
-Data of an aborted transaction can go at once. A marker stays as long as any batch of its transaction was
-in the input, even an empty one: a reader that has met data must meet the verdict.
+Data of an aborted transaction can go at once. A marker stays as long as any batch of its
+transaction was in the input, even an empty one: a reader that met data must meet the verdict.
 """
 
 import heapq

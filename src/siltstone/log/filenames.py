@@ -49,6 +49,10 @@ TOPICS: Final = "silt-topics.json"
 # A half-written small file; the rename drops it. Whoever finds one may delete it.
 TEMPORARY: Final = ".tmp"
 
+# What the tasks of a pass write, before the owner gives it a segment's name.
+_PASS: Final = "silt-pass-"
+_PART: Final = ".part"
+
 # Sub-directories of a log directory that are no logs of ours.
 _REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -143,6 +147,16 @@ def find_offset_prefix(name: str) -> int | None:
     if match is None or (offset := int(match[1])) > _MAX_OFFSET:
         return None
     return offset
+
+
+def pass_file_name(pass_id: str, attempt: str, base_offset: int, extension: str) -> str:
+    """Name a file that one attempt of a pass writes; Kafka leaves it alone."""
+    return f"{_PASS}{pass_id}-{attempt}-{base_offset:020d}{extension}{_PART}"
+
+
+def is_pass_file(name: str) -> bool:
+    """Say whether a pass has left a file behind that no commit has taken."""
+    return name.startswith(_PASS) and name.endswith(_PART)
 
 
 def is_deleted_file(name: str) -> bool:

@@ -9,8 +9,7 @@ damaged one is a `CorruptIndexError`, and recovery writes both anew.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ class IndexFile:
     ) -> None:
         self.path = path
         self.entry_bytes = entry.size
+        self.max_bytes = max_bytes
         self.capacity = max_bytes // entry.size
         self._fs = fs
         self._entry = entry
@@ -72,16 +72,18 @@ class IndexFile:
         self._mirror += data
         self._count = len(self._mirror) // self.entry_bytes
 
-    def replace(self, entries: Iterable[tuple[int, ...]]) -> None:
-        """Put other entries in the place of all, as many as there is room for."""
-        packed = b"".join(self._entry.pack(*fields) for fields in islice(entries, self.capacity))
+    def replace(self, packed: bytes) -> None:
+        """Put other entries, packed, in the place of all.
+
+        The file ends with them, as after `trim`: to Kafka every zero behind them is an entry.
+        """
         file = self._open(create=True)
         self._mirror = bytearray(packed)
         self._count = len(packed) // self.entry_bytes
         if self._writable and file is not None:
             self._fs.truncate(file, 0)
             self._fs.write(file, 0, [packed])
-            self._fs.truncate(file, self.capacity * self.entry_bytes)
+            self._mirror = None
 
     def truncate(self, count: int) -> None:
         """Drop all entries from slot `count` on; zeros take their place in the file."""

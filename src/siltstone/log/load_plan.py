@@ -3,6 +3,7 @@
 The other half of the protocol is `swap`: a cleaned segment is written under `.cleaned`, becomes
 `.swap` when it is complete and durable, and takes its final name once the originals are `.deleted`.
 
+    .part      of a pass that was never committed: delete it
     .deleted   already replaced or expired: delete it
     .cleaned   may be incomplete: delete it, the originals are intact
     .swap      complete if no `.cleaned` is left at or below it: finish the swap; otherwise the
@@ -35,7 +36,9 @@ def plan_load(names: Iterable[str], find_next_offset: Callable[[int], int]) -> L
     cleaned = [f.base_offset for f in parsed.values() if f and f.suffix == filenames.CLEANED]
     unfinished_from = min(cleaned, default=None)
 
-    deletions = {name for name in names if filenames.is_deleted_file(name)}
+    deletions = {
+        name for name in names if filenames.is_deleted_file(name) or filenames.is_pass_file(name)
+    }
     swaps: dict[str, filenames.SegmentFile] = {}
     for name, file in parsed.items():
         if file is None:

@@ -20,6 +20,7 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.recovery import LoadedLog
 from siltstone.log.retention import SegmentFacts
 from siltstone.log.segment import Segment
+from siltstone.log.swap import swap_in
 from siltstone.records.batch import BatchHeader
 
 FailureListener = Callable[[LogDirOfflineError], None]
@@ -192,6 +193,17 @@ class LocalLog:
         segment.rename(filenames.DELETED)
         segment.close()
         self._doom([*segment.paths(), *companions])
+
+    def swap(self, new: Sequence[Segment], replaced: Sequence[int]) -> None:
+        """Swap cleaned segments in; the replaced files go after a delay."""
+        old = [s for base in replaced if (s := self.segments.find(base)) is not None]
+        swap_in(self._fs, self.directory, new, old)
+        for segment in old:
+            self.segments.remove(segment.base_offset)
+            segment.close()
+            self._doom(segment.paths())
+        for segment in new:
+            self.segments.add(segment)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the segment that holds an offset; the ones above it are gone already."""

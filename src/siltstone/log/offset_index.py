@@ -20,6 +20,14 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
+def pack_offset_entries(
+    base_offset: int, entries: Sequence[OffsetPosition], max_bytes: int
+) -> bytes:
+    """Return the bytes of an index with these entries, as many as there is room for."""
+    capacity = max_bytes // _ENTRY.size
+    return b"".join(_ENTRY.pack(e.offset - base_offset, e.position) for e in entries[:capacity])
+
+
 class OffsetIndex:
     """The sparse offset index of one segment."""
 
@@ -58,7 +66,7 @@ class OffsetIndex:
 
     def replace(self, entries: Sequence[OffsetPosition]) -> None:
         """Put entries that rise in the place of all."""
-        self.file.replace((e.offset - self.base_offset, e.position) for e in entries)
+        self.file.replace(pack_offset_entries(self.base_offset, entries, self.file.max_bytes))
 
     def find(self, target_offset: int) -> OffsetPosition:
         """Return the greatest entry at or below an offset, else the start of the segment.

@@ -518,6 +518,38 @@ class PartitionLog:
         state.on_high_watermark_updated(self.high_watermark)
         self._first_unstable_offset = state.first_unstable_offset
 
+    # Swapping in what a pass wrote
+
+    def exclusively(self) -> threading.RLock:
+        """Hold the log still: for a check and a swap that must see the same log."""
+        return self._lock
+
+    def open_cleaned_segment(self, base_offset: int, size_bytes: int) -> Segment:
+        """Return the segment behind complete `.cleaned` files."""
+        return Segment(
+            self._fs,
+            self.directory,
+            base_offset,
+            self.config,
+            created_ms=self._clock.now_ms(),
+            size_bytes=size_bytes,
+            suffix=filenames.CLEANED,
+        )
+
+    def swap_segments(self, new: Sequence[Segment], replaced: Sequence[int]) -> None:
+        """Put cleaned segments in the place of the ones with these base offsets.
+
+        A reader inside of one of them finishes it; the files go after `file.delete.delay.ms`.
+        """
+        with self._lock:
+            self._local.check_writable()
+            with self._local.writing():
+                self._local.swap(new, replaced)
+                kept = {segment.base_offset for segment in new}
+                for base_offset in replaced:
+                    if base_offset not in kept:
+                        self._snapshots.delete(base_offset)
+
     # Durability, settings and the end
 
     def flush(self) -> None:

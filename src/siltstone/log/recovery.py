@@ -8,7 +8,7 @@ drawn in memory and nothing on disk is touched.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,7 @@ from siltstone.log.segment import Segment
 from siltstone.log.segment_recovery import SegmentOverflowError, recover_segment
 from siltstone.log.segments import Segments
 from siltstone.log.swap import swap_in
-from siltstone.records.batch import BatchHeader
+from siltstone.records.batch import Batch, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,10 @@ class _Loader:
                 if not request.was_clean:
                     self._recover(self._segments.from_offset(request.recovery_point))
                 break
-            except SegmentOverflowError:
+            except SegmentOverflowError as error:
+                if not request.writable:
+                    reason = "offsets do not fit the base offset: its owner must split the segment"
+                    raise CorruptBatchError(error.args[0], 0, reason) from error
                 # Split and start over: the directory looks different now.
                 self._split_overflowed()
 
@@ -355,8 +358,10 @@ def split_segment(
     """Split a segment whose offsets do not fit its base; an empty list if they all do.
 
     Brokers of old wrote such segments. The parts replace it by the same swap as cleaned ones.
+    What lies behind the last sound batch goes along with the last part: whether it is to be cut is
+    for recovery to say.
     """
-    if all(segment.fits(stored.header.last_offset) for stored in segment.iter_headers()):
+    if not _overflows(segment):
         return []
     parts: list[Segment] = []
     pending: list[tuple[memoryview, BatchHeader]] = []
@@ -366,15 +371,17 @@ def split_segment(
             parts[-1].append([data for data, _ in pending], [header for _, header in pending])
             pending.clear()
 
-    for _, batch in segment.iter_batches():
+    for _, batch in _iter_sound_batches(segment):
         header = batch.header
         if not parts or not parts[-1].fits(header.last_offset):
             write_pending()
+            # The first part takes over the whole's name, unless it does not fit that either.
+            is_first = not parts and segment.fits(header.last_offset)
             parts.append(
                 Segment.create(
                     fs,
                     segment.directory,
-                    header.base_offset if parts else segment.base_offset,
+                    segment.base_offset if is_first else header.base_offset,
                     config,
                     now_ms,
                     suffix=filenames.CLEANED,
@@ -384,11 +391,33 @@ def split_segment(
         if sum(len(data) for data, _ in pending) >= _SPLIT_APPEND_BYTES:
             write_pending()
     write_pending()
-    if sum(part.size_bytes for part in parts) != segment.size_bytes:
-        raise CorruptBatchError(segment.path, 0, "the parts of a split do not add up")
+    if not parts:
+        return []
+    while rest := segment.file.read(sum(part.size_bytes for part in parts), _SPLIT_APPEND_BYTES):
+        fs.write(parts[-1].file, parts[-1].size_bytes, [rest])
+        parts[-1].size_bytes += len(rest)
     modified = segment.path.stat()
     for part in parts:
         part.become_inactive()
         os.utime(part.path, ns=(modified.st_atime_ns, modified.st_mtime_ns))
     swap_in(fs, segment.directory, parts, [segment])
     return parts
+
+
+def _overflows(segment: Segment) -> bool:
+    try:
+        return not all(segment.fits(stored.header.last_offset) for stored in segment.iter_headers())
+    except CorruptBatchError:
+        return False  # All that lies before the damage fits.
+
+
+def _iter_sound_batches(segment: Segment) -> Iterator[tuple[int, Batch]]:
+    next_offset = segment.base_offset
+    try:
+        for position, batch in segment.iter_batches():
+            if batch.header.base_offset < next_offset:
+                return
+            yield position, batch
+            next_offset = batch.header.next_offset
+    except CorruptBatchError:
+        return

@@ -54,6 +54,36 @@ class FileSlice:
         return self.file.read(self.position, self.size_bytes)
 
 
+def iter_stored_batches(
+    file: File, start: int, end: int, *, check_crc: bool = True
+) -> Iterator[tuple[int, Batch]]:
+    """Yield (position, batch) from a log file between two positions, each a batch's boundary."""
+    position = start
+    chunk_bytes = READ_CHUNK_BYTES
+    while position < end:
+        chunk_start = position
+        chunk = file.read(position, min(chunk_bytes, end - position))
+        chunk_bytes = READ_CHUNK_BYTES
+        while (at := position - chunk_start) < len(chunk):
+            try:
+                batch = read_batch(chunk, at)
+                if check_crc:
+                    batch.check_crc()
+            except TruncatedDataError as error:
+                if chunk_start + len(chunk) >= end:
+                    raise CorruptBatchError(file.path, position, error.reason) from error
+                break  # The rest of the batch is in the next chunk.
+            except DecodeError as error:
+                raise CorruptBatchError(file.path, position, error.reason) from error
+            yield position, batch
+            position += batch.header.size_bytes
+        if position == chunk_start:
+            if len(chunk) < HEADER_SIZE:
+                raise CorruptBatchError(file.path, position, "the file ends too early")
+            # A batch larger than the chunk: read what it takes, then go back to normal.
+            chunk_bytes = read_header(chunk).size_bytes
+
+
 class Segment:
     """The batches from `base_offset` up to the next segment's."""
 
@@ -266,28 +296,7 @@ class Segment:
         self, start_position: int = 0, *, check_crc: bool = True
     ) -> Iterator[tuple[int, Batch]]:
         """Yield (position, batch) from a batch's position on."""
-        position = start_position
-        chunk_bytes = READ_CHUNK_BYTES
-        while position < self.size_bytes:
-            chunk_start = position
-            chunk = self.file.read(position, min(chunk_bytes, self.size_bytes - position))
-            while (at := position - chunk_start) < len(chunk):
-                try:
-                    batch = read_batch(chunk, at)
-                    if check_crc:
-                        batch.check_crc()
-                except TruncatedDataError as error:
-                    if chunk_start + len(chunk) < self.size_bytes:
-                        break  # The rest of the batch is in the next chunk.
-                    raise CorruptBatchError(self.path, position, error.reason) from error
-                except DecodeError as error:
-                    raise CorruptBatchError(self.path, position, error.reason) from error
-                yield position, batch
-                position += batch.header.size_bytes
-            # A batch larger than the chunk: read what it takes, then go back to normal.
-            chunk_bytes = READ_CHUNK_BYTES
-            if position == chunk_start:
-                chunk_bytes = self._header_at(position).header.size_bytes
+        return iter_stored_batches(self.file, start_position, self.size_bytes, check_crc=check_crc)
 
     def read_batch(self, position: int) -> Batch:
         """Read the batch at a position and check its CRC."""

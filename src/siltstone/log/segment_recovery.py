@@ -11,14 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.log.index_entries import IndexBuilder
 from siltstone.log.leader_epochs import LeaderEpochs
-from siltstone.log.offset_index import OffsetPosition
 from siltstone.log.producer_state import ProducerState
 from siltstone.log.segment import Segment
-from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import is_legacy_batch, read_batch, read_header
-from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET
 from siltstone.records.scan import Walk, walk
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -56,16 +55,13 @@ class _Recovery:
         self._epochs = epochs
         self._position = 0
         self._next_offset = segment.base_offset
-        self._newest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
-        self._last_indexed = 0
-        self._offset_entries: list[OffsetPosition] = []
-        self._time_entries: list[TimestampOffset] = []
+        self._index = IndexBuilder(segment.base_offset, segment.index_interval_bytes)
 
     def run(self) -> SegmentRecovery:
         segment = self._segment
         # Whatever is in the file counts, not what somebody believed to be its size.
         file_bytes = segment.file.size_bytes()
-        segment.transaction_index.truncate_to(segment.base_offset)
+        segment.transaction_index.reset()
         reason = None
         buffer = bytearray(min(_CHUNK_BYTES, file_bytes))
         while self._position < file_bytes:
@@ -84,7 +80,7 @@ class _Recovery:
                     break
                 buffer = bytearray(size)
         self._rebuild_indexes()
-        segment.set_recovered(self._position, self._newest)
+        segment.set_recovered(self._position, self._index.newest)
         return SegmentRecovery(self._next_offset, file_bytes - self._position, reason)
 
     def _take(self, chunk: memoryview, found: Walk) -> None:
@@ -96,36 +92,12 @@ class _Recovery:
         last_offsets = batches["last_offset"]
         if int(last_offsets[-1]) - segment.base_offset > MAX_RELATIVE_OFFSET:
             raise SegmentOverflowError(segment.path)
-        self._index(batches)
+        self._index.add(
+            batches["position"] + self._position, last_offsets, batches["max_timestamp_ms"]
+        )
         self._replay(chunk, batches)
         self._next_offset = int(last_offsets[-1]) + 1
         self._position += found.stop_position
-
-    def _index(self, batches: Any) -> None:
-        positions = batches["position"] + self._position
-        last_offsets = batches["last_offset"]
-        timestamps = batches["max_timestamp_ms"]
-        # For each batch: the number of the batch that holds the newest timestamp up to there.
-        newest = np.maximum.accumulate(np.maximum(timestamps, self._newest.timestamp_ms))
-        rises = np.diff(newest, prepend=self._newest.timestamp_ms) > 0
-        holders = np.maximum.accumulate(np.where(rises, np.arange(len(batches)), -1))
-
-        interval_bytes = self._segment.index_interval_bytes
-        slot = int(np.searchsorted(positions, self._last_indexed + interval_bytes, side="right"))
-        while slot < len(batches):
-            self._last_indexed = int(positions[slot])
-            self._offset_entries.append(OffsetPosition(int(last_offsets[slot]), self._last_indexed))
-            self._time_entries.append(self._timestamp_at(batches, int(holders[slot])))
-            slot = int(
-                np.searchsorted(positions, self._last_indexed + interval_bytes, side="right")
-            )
-        self._newest = self._timestamp_at(batches, int(holders[-1]))
-
-    def _timestamp_at(self, batches: Any, holder: int) -> TimestampOffset:
-        if holder < 0:
-            return self._newest
-        row = batches[holder]
-        return TimestampOffset(int(row["max_timestamp_ms"]), int(row["last_offset"]))
 
     def _replay(self, chunk: memoryview, batches: Any) -> None:
         epochs = batches["leader_epoch"]
@@ -170,6 +142,6 @@ class _Recovery:
                 raise CorruptBatchError(self._segment.path, self._position, error.reason) from error
 
     def _rebuild_indexes(self) -> None:
-        segment = self._segment
-        segment.offset_index.replace(self._offset_entries)
-        segment.time_index.replace([*self._time_entries, self._newest])
+        index = self._index
+        self._segment.offset_index.replace(index.offset_entries)
+        self._segment.time_index.replace([*index.time_entries, index.newest])

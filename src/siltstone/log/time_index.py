@@ -2,7 +2,7 @@
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +19,25 @@ class TimestampOffset(NamedTuple):
 
     timestamp_ms: int
     offset: int
+
+
+def rising_entries(entries: Iterable[TimestampOffset]) -> list[TimestampOffset]:
+    """Leave out what is not newer than all before it."""
+    rising: list[TimestampOffset] = []
+    for entry in entries:
+        if entry.timestamp_ms > (rising[-1].timestamp_ms if rising else NO_TIMESTAMP):
+            rising.append(entry)
+    return rising
+
+
+def pack_time_entries(
+    base_offset: int, entries: Sequence[TimestampOffset], max_bytes: int
+) -> bytes:
+    """Return the bytes of an index with these entries; the newest has a place in any case."""
+    capacity = max_bytes // _ENTRY.size
+    if len(entries) > capacity:
+        entries = [*entries[: max(capacity - 1, 0)], *entries[-1:]][:capacity]
+    return b"".join(_ENTRY.pack(e.timestamp_ms, e.offset - base_offset) for e in entries)
 
 
 class TimeIndex:
@@ -64,13 +83,8 @@ class TimeIndex:
 
     def replace(self, entries: Sequence[TimestampOffset]) -> None:
         """Put entries in the place of all, leaving out those that are not newer than the last."""
-        rising = []
-        last_ms = NO_TIMESTAMP
-        for entry in entries:
-            if entry.timestamp_ms > last_ms:
-                last_ms = entry.timestamp_ms
-                rising.append((entry.timestamp_ms, entry.offset - self.base_offset))
-        self.file.replace(rising)
+        rising = rising_entries(entries)
+        self.file.replace(pack_time_entries(self.base_offset, rising, self.file.max_bytes))
 
     def find(self, target_ms: int) -> TimestampOffset:
         """Return the greatest entry at or below a time, else "no timestamp" at the base offset."""

@@ -4,6 +4,7 @@ The file exists only once there is one. Entries are few, so all are kept in memo
 """
 
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,11 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int  # right after the abort
+
+
+def pack_aborted(entries: Iterable[AbortedTxn]) -> bytes:
+    """Return the bytes of an index with these entries."""
+    return b"".join(_ENTRY.pack(_VERSION, *txn) for txn in entries)
 
 
 class TransactionIndex:
@@ -55,7 +61,7 @@ class TransactionIndex:
             if self._file is None:
                 self._file = self._fs.open(self.path, create=True)
             position = len(entries) * _ENTRY.size
-            self._fs.write(self._file, position, [_ENTRY.pack(_VERSION, *txn)])
+            self._fs.write(self._file, position, [pack_aborted([txn])])
         entries.append(txn)
 
     def truncate_to(self, offset: int) -> None:
@@ -68,6 +74,14 @@ class TransactionIndex:
             if self._file is None:
                 self._file = self._fs.open(self.path)
             self._fs.truncate(self._file, len(kept) * _ENTRY.size)
+
+    def reset(self) -> None:
+        """Drop all transactions, also those that make no sense in this segment."""
+        self._entries = []
+        if self._writable and self.path.exists():
+            if self._file is None:
+                self._file = self._fs.open(self.path)
+            self._fs.truncate(self._file, 0)
 
     def check(self) -> None:
         """Raise CorruptIndexError if a marker lies before the segment."""

@@ -98,8 +98,8 @@ def validate(
 ) -> ValidBatch:
     """Check the records of a batch and give it its place in the log."""
     header = batch.header
-    if origin is not AppendOrigin.CLIENT:
-        marker = batch.marker() if header.is_control else None
+    marker = batch.marker() if header.is_control else None
+    if origin is AppendOrigin.REPLICATION:
         return _stamped(batch, base_offset, leader_epoch, NO_TIMESTAMP, marker)
 
     max_timestamp_ms = _check_records(partition, batch, config, now_ms)
@@ -107,17 +107,22 @@ def validate(
     log_append_time_ms = now_ms if is_append_time else NO_TIMESTAMP
     if is_append_time:
         max_timestamp_ms = now_ms
-    if config.compression_type is not None and config.compression_type is not header.codec:
-        batch = _recompressed(partition, batch, config, log_append_time_ms)
-    else:
+    if config.compression_type in (None, header.codec) or header.is_control:
         batch = _with_timestamps(batch, config.message_timestamp_type, max_timestamp_ms)
-    return _stamped(batch, base_offset, leader_epoch, log_append_time_ms, None)
+    else:
+        batch = _recompressed(partition, batch, config, log_append_time_ms)
+    return _stamped(batch, base_offset, leader_epoch, log_append_time_ms, marker)
 
 
 def _check_records(partition: TopicPartition, batch: Batch, config: LogConfig, now_ms: int) -> int:
     """Check every record, and return the newest timestamp."""
     is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    if is_append_time and batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    # To Kafka the timestamps of such a batch are all its max timestamp: if that is a time, and the
+    # producer's times count here, it is as good as any.
+    header = batch.header
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
+        is_append_time or header.max_timestamp_ms == NO_TIMESTAMP
+    ):
         raise InvalidTimestampError(
             str(partition), "a producer must not set the timestamp type to LogAppendTime"
         )

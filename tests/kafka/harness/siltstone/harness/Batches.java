@@ -26,28 +26,45 @@ final class Batches {
     private static final int ATTRIBUTES_POSITION = 21;
     private static final int BASE_TIMESTAMP_POSITION = 27;
 
-    private Batches() { }
+    private Batches() {}
 
     /** Build one batch from its description with Kafka's MemoryRecordsBuilder. */
     static byte[] build(JsonNode spec) {
         long baseOffset = Json.number(spec, "base_offset", 0);
-        int leaderEpoch = (int) Json.number(spec, "leader_epoch", RecordBatch.NO_PARTITION_LEADER_EPOCH);
+        int leaderEpoch =
+                (int) Json.number(spec, "leader_epoch", RecordBatch.NO_PARTITION_LEADER_EPOCH);
         long producerId = Json.number(spec, "producer_id", RecordBatch.NO_PRODUCER_ID);
-        short producerEpoch = (short) Json.number(spec, "producer_epoch", RecordBatch.NO_PRODUCER_EPOCH);
+        short producerEpoch =
+                (short) Json.number(spec, "producer_epoch", RecordBatch.NO_PRODUCER_EPOCH);
         if (spec.hasNonNull("marker")) {
             ControlRecordType type = ControlRecordType.valueOf(spec.get("marker").asText());
             EndTransactionMarker marker =
-                new EndTransactionMarker(type, (int) Json.number(spec, "coordinator_epoch", 0));
-            return toBytes(MemoryRecords.withEndTransactionMarker(
-                baseOffset, Json.number(spec, "timestamp_ms", 0), leaderEpoch, producerId, producerEpoch, marker));
+                    new EndTransactionMarker(type, (int) Json.number(spec, "coordinator_epoch", 0));
+            return toBytes(
+                    MemoryRecords.withEndTransactionMarker(
+                            baseOffset,
+                            Json.number(spec, "timestamp_ms", 0),
+                            leaderEpoch,
+                            producerId,
+                            producerEpoch,
+                            marker));
         }
         CompressionType codec = CompressionType.forName(Json.text(spec, "codec", "none"));
-        TimestampType timestampType = TimestampType.forName(Json.text(spec, "timestamp_type", "CreateTime"));
-        MemoryRecordsBuilder builder = MemoryRecords.builder(
-            ByteBuffer.allocate(1024), RecordBatch.CURRENT_MAGIC_VALUE, Compression.of(codec).build(), timestampType,
-            baseOffset, Json.number(spec, "log_append_time_ms", RecordBatch.NO_TIMESTAMP), producerId, producerEpoch,
-            (int) Json.number(spec, "base_sequence", RecordBatch.NO_SEQUENCE),
-            Json.flag(spec, "transactional", false), leaderEpoch);
+        TimestampType timestampType =
+                TimestampType.forName(Json.text(spec, "timestamp_type", "CreateTime"));
+        MemoryRecordsBuilder builder =
+                MemoryRecords.builder(
+                        ByteBuffer.allocate(1024),
+                        RecordBatch.CURRENT_MAGIC_VALUE,
+                        Compression.of(codec).build(),
+                        timestampType,
+                        baseOffset,
+                        Json.number(spec, "log_append_time_ms", RecordBatch.NO_TIMESTAMP),
+                        producerId,
+                        producerEpoch,
+                        (int) Json.number(spec, "base_sequence", RecordBatch.NO_SEQUENCE),
+                        Json.flag(spec, "transactional", false),
+                        leaderEpoch);
         for (JsonNode record : Json.require(spec, "records")) builder.append(simpleRecord(record));
         return toBytes(builder.build());
     }
@@ -56,9 +73,14 @@ final class Batches {
         JsonNode headers = record.path("headers");
         Header[] built = new Header[headers.size()];
         for (int i = 0; i < built.length; i++)
-            built[i] = new RecordHeader(headers.get(i).get(0).asText(), Json.bytes(headers.get(i).get(1)));
-        return new SimpleRecord(Json.number(record, "timestamp_ms", RecordBatch.NO_TIMESTAMP),
-            Json.bytes(record.get("key")), Json.bytes(record.get("value")), built);
+            built[i] =
+                    new RecordHeader(
+                            headers.get(i).get(0).asText(), Json.bytes(headers.get(i).get(1)));
+        return new SimpleRecord(
+                Json.number(record, "timestamp_ms", RecordBatch.NO_TIMESTAMP),
+                Json.bytes(record.get("key")),
+                Json.bytes(record.get("value")),
+                built);
     }
 
     private static byte[] toBytes(MemoryRecords records) {
@@ -71,7 +93,8 @@ final class Batches {
     static ArrayNode describeAll(byte[] bytes, boolean withRecords) {
         ArrayNode described = Json.MAPPER.createArrayNode();
         int position = 0;
-        for (MutableRecordBatch batch : MemoryRecords.readableRecords(ByteBuffer.wrap(bytes)).batches()) {
+        for (MutableRecordBatch batch :
+                MemoryRecords.readableRecords(ByteBuffer.wrap(bytes)).batches()) {
             described.add(describe(batch, position, withRecords));
             position += batch.sizeInBytes();
         }
@@ -106,8 +129,7 @@ final class Batches {
         }
         if (batch.deleteHorizonMs().isPresent())
             node.put("delete_horizon_ms", batch.deleteHorizonMs().getAsLong());
-        else
-            node.putNull("delete_horizon_ms");
+        else node.putNull("delete_horizon_ms");
         if (withRecords) addRecords(node, batch);
         return node;
     }

@@ -20,13 +20,13 @@ import java.util.Map;
 /**
  * Reads one partition from its beginning to its end with Kafka's Java consumer.
  *
- * Arguments: bootstrap topic partition isolation [name=value ...]. Prints one line: the records, the beginning and
- * end offsets and the position reached.
+ * <p>Arguments: bootstrap topic partition isolation [name=value ...]. Prints one line: the records,
+ * the beginning and end offsets and the position reached.
  */
 public final class Consume {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
-    private Consume() { }
+    private Consume() {}
 
     public static void main(String[] args) throws IOException {
         PrintStream answers = Json.claimStdout();
@@ -37,7 +37,8 @@ public final class Consume {
             String[] setting = args[i].split("=", 2);
             settings.put(setting[0], setting[1]);
         }
-        Json.print(answers, readAll(settings, new TopicPartition(args[1], Integer.parseInt(args[2]))));
+        Json.print(
+                answers, readAll(settings, new TopicPartition(args[1], Integer.parseInt(args[2]))));
         Runtime.getRuntime().halt(0);
     }
 
@@ -45,9 +46,14 @@ public final class Consume {
     static ObjectNode run(JsonNode command) {
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", Json.require(command, "bootstrap").asText());
-        command.path("config").properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
-        return readAll(settings, new TopicPartition(
-            Json.require(command, "topic").asText(), Json.require(command, "partition").asInt()));
+        command.path("config")
+                .properties()
+                .forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
+        return readAll(
+                settings,
+                new TopicPartition(
+                        Json.require(command, "topic").asText(),
+                        Json.require(command, "partition").asInt()));
     }
 
     private static ObjectNode readAll(Map<String, Object> settings, TopicPartition partition) {
@@ -55,12 +61,14 @@ public final class Consume {
         // A log that starts later than asked for is a finding, not something to skip over.
         settings.put("auto.offset.reset", "none");
         try (KafkaConsumer<byte[], byte[]> consumer =
-                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+                new KafkaConsumer<>(
+                        settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             return readAll(consumer, partition);
         }
     }
 
-    private static ObjectNode readAll(KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition) {
+    private static ObjectNode readAll(
+            KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition) {
         ObjectNode result = Json.object();
         ArrayNode records = result.putArray("records");
         consumer.assign(List.of(partition));
@@ -71,12 +79,14 @@ public final class Consume {
         long deadline = System.nanoTime() + PATIENCE.toNanos();
         while (consumer.position(partition) < end) {
             if (System.nanoTime() > deadline)
-                throw new IllegalStateException("stuck at " + consumer.position(partition) + " of " + end);
+                throw new IllegalStateException(
+                        "stuck at " + consumer.position(partition) + " of " + end);
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200)))
                 records.add(describe(record));
         }
-        return result.put("beginning_offset", beginning).put("end_offset", end)
-            .put("position", consumer.position(partition));
+        return result.put("beginning_offset", beginning)
+                .put("end_offset", end)
+                .put("position", consumer.position(partition));
     }
 
     private static ObjectNode describe(ConsumerRecord<byte[], byte[]> record) {

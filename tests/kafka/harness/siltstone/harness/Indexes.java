@@ -23,38 +23,46 @@ final class Indexes {
     private static final int OFFSET_ENTRY_SIZE = 8;
     private static final int TIME_ENTRY_SIZE = 12;
 
-    private Indexes() { }
+    private Indexes() {}
 
     /**
-     * Entries as [offset, position]; of an index not loaded yet, what Kafka would take from its file.
+     * Entries as [offset, position]; of an index not loaded yet, what Kafka would take from its
+     * file.
      *
-     * After a crash the file still has its pre-allocated size and Kafka counts the zeroes as entries. They are left
-     * out here, a million at a time; the length of the file tells that they are there.
+     * <p>After a crash the file still has its pre-allocated size and Kafka counts the zeroes as
+     * entries. They are left out here, a million at a time; the length of the file tells that they
+     * are there.
      */
-    static ArrayNode offsetEntries(AbstractIndex loaded, File file, long baseOffset) throws IOException {
+    static ArrayNode offsetEntries(AbstractIndex loaded, File file, long baseOffset)
+            throws IOException {
         if (loaded == null && !file.exists()) return null;
         ByteBuffer raw = rawEntries(loaded, file, OFFSET_ENTRY_SIZE);
         ArrayNode entries = Json.MAPPER.createArrayNode();
-        while (raw.hasRemaining()) entries.addArray().add(baseOffset + raw.getInt()).add(raw.getInt());
+        while (raw.hasRemaining())
+            entries.addArray().add(baseOffset + raw.getInt()).add(raw.getInt());
         return entries;
     }
 
     /** Entries as [timestamp, offset], under the same rules. */
-    static ArrayNode timeEntries(AbstractIndex loaded, File file, long baseOffset) throws IOException {
+    static ArrayNode timeEntries(AbstractIndex loaded, File file, long baseOffset)
+            throws IOException {
         if (loaded == null && !file.exists()) return null;
         ByteBuffer raw = rawEntries(loaded, file, TIME_ENTRY_SIZE);
         ArrayNode entries = Json.MAPPER.createArrayNode();
-        while (raw.hasRemaining()) entries.addArray().add(raw.getLong()).add(baseOffset + raw.getInt());
+        while (raw.hasRemaining())
+            entries.addArray().add(raw.getLong()).add(baseOffset + raw.getInt());
         return entries;
     }
 
-    private static ByteBuffer rawEntries(AbstractIndex loaded, File file, int entrySize) throws IOException {
+    private static ByteBuffer rawEntries(AbstractIndex loaded, File file, int entrySize)
+            throws IOException {
         int claimed = loaded != null ? loaded.entries() : (int) (file.length() / entrySize);
         byte[] bytes = new byte[0];
         // Only the entries, not the megabytes allocated ahead: this runs after every operation.
-        if (claimed > 0) try (InputStream input = Files.newInputStream(file.toPath())) {
-            bytes = input.readNBytes(claimed * entrySize);
-        }
+        if (claimed > 0)
+            try (InputStream input = Files.newInputStream(file.toPath())) {
+                bytes = input.readNBytes(claimed * entrySize);
+            }
         int used = bytes.length / entrySize;
         while (used > 0 && isZero(bytes, (used - 1) * entrySize, entrySize)) used--;
         // One entry of zeroes can be real: a first record of the year 1970.
@@ -81,8 +89,9 @@ final class Indexes {
 
     static ArrayNode producers(Collection<ProducerStateEntry> entries) {
         ArrayNode described = Json.MAPPER.createArrayNode();
-        entries.stream().sorted(Comparator.comparingLong(ProducerStateEntry::producerId))
-            .forEach(entry -> described.add(producer(entry)));
+        entries.stream()
+                .sorted(Comparator.comparingLong(ProducerStateEntry::producerId))
+                .forEach(entry -> described.add(producer(entry)));
         return described;
     }
 
@@ -111,7 +120,8 @@ final class Indexes {
 
     static ArrayNode epochs(Collection<EpochEntry> entries) {
         ArrayNode described = Json.MAPPER.createArrayNode();
-        for (EpochEntry entry : entries) described.addArray().add(entry.epoch()).add(entry.startOffset());
+        for (EpochEntry entry : entries)
+            described.addArray().add(entry.epoch()).add(entry.startOffset());
         return described;
     }
 

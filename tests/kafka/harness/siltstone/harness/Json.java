@@ -4,8 +4,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
-import java.io.FileOutputStream;
 import java.io.FileDescriptor;
+import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -15,11 +15,15 @@ import java.util.Base64;
 final class Json {
     static final ObjectMapper MAPPER = new ObjectMapper();
 
-    private Json() { }
+    private Json() {}
 
-    /** Take standard output for answers; whatever Kafka or its logger prints goes to standard error. */
+    /**
+     * Take standard output for answers; whatever Kafka or its logger prints goes to standard error.
+     */
     static PrintStream claimStdout() {
-        PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
+        PrintStream answers =
+                new PrintStream(
+                        new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         return answers;
     }
@@ -33,7 +37,8 @@ final class Json {
         answers.print('\n');
         answers.flush();
         // A PrintStream swallows errors; a caller that went away must end this process.
-        if (answers.checkError()) throw new java.io.IOException("nobody reads the answers any more");
+        if (answers.checkError())
+            throw new java.io.IOException("nobody reads the answers any more");
     }
 
     static String base64(byte[] bytes) {
@@ -64,7 +69,8 @@ final class Json {
     }
 
     static JsonNode require(JsonNode request, String name) {
-        if (!request.hasNonNull(name)) throw new IllegalArgumentException("missing field " + name + " in " + request);
+        if (!request.hasNonNull(name))
+            throw new IllegalArgumentException("missing field " + name + " in " + request);
         return request.get(name);
     }
 }

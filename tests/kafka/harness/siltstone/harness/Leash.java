@@ -5,11 +5,11 @@ import java.io.IOException;
 /**
  * Runs Kafka's broker for as long as somebody holds the other end of standard input.
  *
- * A test run that is itself killed cannot stop its brokers; the kernel closes the pipe for it. Argument: the
- * server.properties file.
+ * <p>A test run that is itself killed cannot stop its brokers; the kernel closes the pipe for it.
+ * Argument: the server.properties file.
  */
 public final class Leash {
-    private Leash() { }
+    private Leash() {}
 
     public static void main(String[] args) {
         Thread watcher = new Thread(Leash::waitForTheEnd, "leash");
@@ -20,7 +20,7 @@ public final class Leash {
 
     private static void waitForTheEnd() {
         try {
-            while (System.in.read() >= 0) { }
+            while (System.in.read() >= 0) {}
         } catch (IOException error) {
             // Gone is gone.
         }

@@ -16,11 +16,11 @@ import java.util.Properties;
 /**
  * Times how long Kafka's LogManager takes to load the logs of a directory.
  *
- * Arguments: directory [recovery threads]. Loading uses up the clean-shutdown file and the process ends without
- * writing a new one: give it a copy.
+ * <p>Arguments: directory [recovery threads]. Loading uses up the clean-shutdown file and the
+ * process ends without writing a new one: give it a copy.
  */
 public final class LoadTime {
-    private LoadTime() { }
+    private LoadTime() {}
 
     public static void main(String[] args) throws IOException {
         PrintStream answers = Json.claimStdout();
@@ -35,16 +35,26 @@ public final class LoadTime {
         KafkaScheduler scheduler = new KafkaScheduler(1);
         scheduler.startup();
         ConfigRepository noOverrides = resource -> new Properties();
-        LogManager manager = LogManager.apply(
-            config, scala.collection.immutable.List$.MODULE$.empty(), noOverrides, scheduler, Time.SYSTEM,
-            new BrokerTopicStats(), new LogDirFailureChannel(1));
+        LogManager manager =
+                LogManager.apply(
+                        config,
+                        scala.collection.immutable.List$.MODULE$.empty(),
+                        noOverrides,
+                        scheduler,
+                        Time.SYSTEM,
+                        new BrokerTopicStats(),
+                        new LogDirFailureChannel(1));
 
         long startNs = System.nanoTime();
         manager.loadLogs(
-            manager.currentDefaultConfig(), scala.collection.immutable.Map$.MODULE$.empty(), log -> false);
+                manager.currentDefaultConfig(),
+                scala.collection.immutable.Map$.MODULE$.empty(),
+                log -> false);
         double elapsedMs = (System.nanoTime() - startNs) / 1e6;
 
-        Json.print(answers, Json.object().put("logs", manager.allLogs().size()).put("milliseconds", elapsedMs));
+        Json.print(
+                answers,
+                Json.object().put("logs", manager.allLogs().size()).put("milliseconds", elapsedMs));
         Runtime.getRuntime().halt(0);
     }
 }

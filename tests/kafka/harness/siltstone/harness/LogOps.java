@@ -18,13 +18,14 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Drives real partition logs: one JSON command per line on standard input, one JSON answer per line.
+ * Drives real partition logs: one JSON command per line on standard input, one JSON answer per
+ * line.
  *
- * It also runs the other tools of this package, which saves them the start of a JVM.
+ * <p>It also runs the other tools of this package, which saves them the start of a JVM.
  *
- * A command is {"op": ..., "log": name, ...}. The answer is {"ok": true, "result": ...} or {"ok": false, "error":
- * {...}}, both with the log's "state" afterwards unless the command says "state": false. Many logs can be open at a
- * time; each has its own clock.
+ * <p>A command is {"op": ..., "log": name, ...}. The answer is {"ok": true, "result": ...} or
+ * {"ok": false, "error": {...}}, both with the log's "state" afterwards unless the command says
+ * "state": false. Many logs can be open at a time; each has its own clock.
  */
 public final class LogOps {
     private final Map<String, DrivenLog> logs = new HashMap<>();
@@ -32,7 +33,8 @@ public final class LogOps {
     public static void main(String[] args) throws IOException {
         PrintStream answers = Json.claimStdout();
         LogOps ops = new LogOps();
-        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader commands =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine())
             Json.print(answers, ops.answer(Json.MAPPER.readTree(line)));
         // Kafka's metrics leave threads behind; end without waiting for them.
@@ -51,7 +53,8 @@ public final class LogOps {
         }
         try {
             DrivenLog log = logs.get(Json.text(command, "log", ""));
-            if (log != null && log.isOpen() && Json.flag(command, "state", true)) answer.set("state", log.state());
+            if (log != null && log.isOpen() && Json.flag(command, "state", true))
+                answer.set("state", log.state());
         } catch (Throwable error) {
             answer.put("ok", false);
             answer.set("error", describe(error));
@@ -67,14 +70,17 @@ public final class LogOps {
             case "build_batch":
                 return Json.object().put("batch", Json.base64(Batches.build(command)));
             case "describe_batches":
-                return Batches.describeAll(Json.bytes(command.get("batches")), Json.flag(command, "records", true));
+                return Batches.describeAll(
+                        Json.bytes(command.get("batches")), Json.flag(command, "records", true));
             case "log_state":
                 return LogState.describe(
-                    new File(Json.require(command, "dir").asText()), Json.flag(command, "records", false));
+                        new File(Json.require(command, "dir").asText()),
+                        Json.flag(command, "records", false));
             case "topic_settings":
                 return TopicSettings.describe();
             case "produce":
-                return Produce.runScript(Json.require(command, "bootstrap").asText(), command.get("script"));
+                return Produce.runScript(
+                        Json.require(command, "bootstrap").asText(), command.get("script"));
             case "consume":
                 return Consume.run(command);
             case "tool":
@@ -90,7 +96,8 @@ public final class LogOps {
 
     private JsonNode open(JsonNode command) throws IOException {
         String name = Json.require(command, "log").asText();
-        if (logs.containsKey(name)) throw new IllegalArgumentException("log " + name + " exists already");
+        if (logs.containsKey(name))
+            throw new IllegalArgumentException("log " + name + " exists already");
         DrivenLog log = new DrivenLog(command);
         logs.put(name, log);
         return null;
@@ -104,7 +111,8 @@ public final class LogOps {
 
     private DrivenLog log(JsonNode command) {
         DrivenLog log = logs.get(Json.require(command, "log").asText());
-        if (log == null) throw new IllegalArgumentException("no log named " + command.get("log").asText());
+        if (log == null)
+            throw new IllegalArgumentException("no log named " + command.get("log").asText());
         return log;
     }
 

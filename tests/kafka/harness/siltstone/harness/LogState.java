@@ -29,10 +29,10 @@ import java.util.stream.Stream;
 /**
  * Everything in a partition directory, read by Kafka's storage classes without opening a log.
  *
- * Works on a copy, because some of those classes create, lock or resize the files they open.
+ * <p>Works on a copy, because some of those classes create, lock or resize the files they open.
  */
 public final class LogState {
-    private LogState() { }
+    private LogState() {}
 
     /** Arguments: directory [records]. Prints one line per partition directory given. */
     public static void main(String[] args) throws IOException {
@@ -60,18 +60,21 @@ public final class LogState {
 
         ArrayNode segments = node.putArray("segments");
         for (File file : files)
-            if (file.getName().endsWith(LogFileUtils.LOG_FILE_SUFFIX)) segments.add(segment(dir, file, withRecords));
+            if (file.getName().endsWith(LogFileUtils.LOG_FILE_SUFFIX))
+                segments.add(segment(dir, file, withRecords));
 
         ArrayNode snapshots = node.putArray("snapshots");
         for (File file : files)
-            if (file.getName().endsWith(LogFileUtils.PRODUCER_SNAPSHOT_FILE_SUFFIX)) snapshots.add(snapshot(file));
+            if (file.getName().endsWith(LogFileUtils.PRODUCER_SNAPSHOT_FILE_SUFFIX))
+                snapshots.add(snapshot(file));
 
         node.set("epochs", epochs(dir));
         node.set("topic_id", topicId(dir));
         return node;
     }
 
-    private static ObjectNode segment(File dir, File logFile, boolean withRecords) throws IOException {
+    private static ObjectNode segment(File dir, File logFile, boolean withRecords)
+            throws IOException {
         long base = LogFileUtils.offsetFromFile(logFile);
         ObjectNode node = Json.object();
         node.put("base_offset", base);
@@ -91,7 +94,9 @@ public final class LogState {
         }
         File offsetFile = LogFileUtils.offsetIndexFile(dir, base);
         node.set("offset_index", Indexes.offsetEntries(null, offsetFile, base));
-        node.put("offset_index_error", offsetFile.exists() ? offsetIndexError(offsetFile, base) : null);
+        node.put(
+                "offset_index_error",
+                offsetFile.exists() ? offsetIndexError(offsetFile, base) : null);
         File timeFile = LogFileUtils.timeIndexFile(dir, base);
         node.set("time_index", Indexes.timeEntries(null, timeFile, base));
         node.put("time_index_error", timeFile.exists() ? timeIndexError(timeFile, base) : null);
@@ -122,7 +127,8 @@ public final class LogState {
         return error.toString().replace(file.getParent() + File.separator, "");
     }
 
-    private static void addTransactionIndex(ObjectNode node, File file, long base) throws IOException {
+    private static void addTransactionIndex(ObjectNode node, File file, long base)
+            throws IOException {
         if (!file.exists()) {
             node.putNull("txn_index");
             node.putNull("txn_index_error");
@@ -155,14 +161,20 @@ public final class LogState {
     private static JsonNode epochs(File dir) throws IOException {
         File file = LeaderEpochCheckpointFile.newFile(dir);
         if (!file.exists()) return null;
-        return Indexes.epochs(new LeaderEpochCheckpointFile(file, new LogDirFailureChannel(1)).read());
+        return Indexes.epochs(
+                new LeaderEpochCheckpointFile(file, new LogDirFailureChannel(1)).read());
     }
 
     private static JsonNode topicId(File dir) throws IOException {
         File file = PartitionMetadataFile.newFile(dir);
         if (!file.exists()) return null;
-        return Json.MAPPER.getNodeFactory().textNode(
-            new PartitionMetadataFile(file, new LogDirFailureChannel(1)).read().topicId().toString());
+        return Json.MAPPER
+                .getNodeFactory()
+                .textNode(
+                        new PartitionMetadataFile(file, new LogDirFailureChannel(1))
+                                .read()
+                                .topicId()
+                                .toString());
     }
 
     private static List<File> sortedFiles(File dir) throws IOException {
@@ -175,7 +187,8 @@ public final class LogState {
     private static File copy(File original) throws IOException {
         Path copy = Files.createTempDirectory("log-state").resolve(original.getName());
         Files.createDirectory(copy);
-        for (File file : sortedFiles(original)) Files.copy(file.toPath(), copy.resolve(file.getName()));
+        for (File file : sortedFiles(original))
+            Files.copy(file.toPath(), copy.resolve(file.getName()));
         return copy.toFile();
     }
 

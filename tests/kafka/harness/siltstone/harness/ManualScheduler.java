@@ -10,7 +10,10 @@ import java.util.concurrent.Delayed;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 
-/** Runs background work in the caller's thread: what is due now at once, the rest when the clock gets there. */
+/**
+ * Runs background work in the caller's thread: what is due now at once, the rest when the clock
+ * gets there.
+ */
 final class ManualScheduler implements Scheduler {
     private final Time time;
     private final List<Task> tasks = new ArrayList<>();
@@ -22,7 +25,7 @@ final class ManualScheduler implements Scheduler {
     }
 
     @Override
-    public void startup() { }
+    public void startup() {}
 
     @Override
     public void shutdown() {
@@ -30,17 +33,26 @@ final class ManualScheduler implements Scheduler {
     }
 
     @Override
-    public void resizeThreadPool(int newSize) { }
+    public void resizeThreadPool(int newSize) {}
 
     @Override
     public ScheduledFuture<?> schedule(String name, Runnable work, long delayMs, long periodMs) {
-        Task task = new Task(name, work, time.milliseconds() + Math.max(delayMs, 0), periodMs, sequence++);
+        Task task =
+                new Task(
+                        name,
+                        work,
+                        time.milliseconds() + Math.max(delayMs, 0),
+                        periodMs,
+                        sequence++);
         tasks.add(task);
         runDue();
         return task;
     }
 
-    /** While paused nothing runs, as if the background threads were starved; a crash can then fall before them. */
+    /**
+     * While paused nothing runs, as if the background threads were starved; a crash can then fall
+     * before them.
+     */
     void pause(boolean newPaused) {
         paused = newPaused;
         runDue();
@@ -65,7 +77,8 @@ final class ManualScheduler implements Scheduler {
 
     private final class Task implements ScheduledFuture<Object> {
         static final Comparator<Task> ORDER =
-            Comparator.<Task>comparingLong(task -> task.dueMs).thenComparingLong(task -> task.order);
+                Comparator.<Task>comparingLong(task -> task.dueMs)
+                        .thenComparingLong(task -> task.order);
 
         final String name;
         final Runnable work;
@@ -113,7 +126,8 @@ final class ManualScheduler implements Scheduler {
 
         @Override
         public int compareTo(Delayed other) {
-            return Long.compare(getDelay(TimeUnit.MILLISECONDS), other.getDelay(TimeUnit.MILLISECONDS));
+            return Long.compare(
+                    getDelay(TimeUnit.MILLISECONDS), other.getDelay(TimeUnit.MILLISECONDS));
         }
     }
 }

@@ -10,22 +10,25 @@ import java.util.OptionalLong;
 /**
  * Private fields of a segment, read without touching it.
  *
- * The public accessors load what is lazy: looking at an index creates its file, looking at the largest timestamp
- * decides what close() writes. An observer that uses them would change what it observes.
+ * <p>The public accessors load what is lazy: looking at an index creates its file, looking at the
+ * largest timestamp decides what close() writes. An observer that uses them would change what it
+ * observes.
  */
 final class Peek {
     private static final Field OFFSET_INDEX = field(LogSegment.class, "lazyOffsetIndex");
     private static final Field TIME_INDEX = field(LogSegment.class, "lazyTimeIndex");
-    private static final Field MAX_TIMESTAMP = field(LogSegment.class, "maxTimestampAndOffsetSoFar");
+    private static final Field MAX_TIMESTAMP =
+            field(LogSegment.class, "maxTimestampAndOffsetSoFar");
     private static final Field ROLLING_TIMESTAMP = field(LogSegment.class, "rollingBasedTimestamp");
-    private static final Field BYTES_SINCE_ENTRY = field(LogSegment.class, "bytesSinceLastIndexEntry");
+    private static final Field BYTES_SINCE_ENTRY =
+            field(LogSegment.class, "bytesSinceLastIndexEntry");
     private static final Field CREATED = field(LogSegment.class, "created");
     private static final Field WRAPPER =
-        field("org.apache.kafka.storage.internals.log.LazyIndex", "indexWrapper");
+            field("org.apache.kafka.storage.internals.log.LazyIndex", "indexWrapper");
     private static final Field WRAPPED =
-        field("org.apache.kafka.storage.internals.log.LazyIndex$IndexValue", "index");
+            field("org.apache.kafka.storage.internals.log.LazyIndex$IndexValue", "index");
 
-    private Peek() { }
+    private Peek() {}
 
     /** The offset index if it has been loaded, else null. */
     static AbstractIndex loadedOffsetIndex(LogSegment segment) {
@@ -56,7 +59,9 @@ final class Peek {
 
     private static AbstractIndex loaded(Object lazyIndex) {
         Object wrapper = get(WRAPPER, lazyIndex);
-        return WRAPPED.getDeclaringClass().isInstance(wrapper) ? (AbstractIndex) get(WRAPPED, wrapper) : null;
+        return WRAPPED.getDeclaringClass().isInstance(wrapper)
+                ? (AbstractIndex) get(WRAPPED, wrapper)
+                : null;
     }
 
     private static Object get(Field field, Object owner) {
@@ -81,7 +86,8 @@ final class Peek {
             field.setAccessible(true);
             return field;
         } catch (NoSuchFieldException error) {
-            throw new IllegalStateException("this is not the Kafka the harness was written for", error);
+            throw new IllegalStateException(
+                    "this is not the Kafka the harness was written for", error);
         }
     }
 }

@@ -27,9 +27,9 @@ import java.util.concurrent.Future;
 /**
  * Writes with Kafka's Java producer what a script of JSON lines on standard input says.
  *
- * Argument: bootstrap servers. Ops: "producer" (id, config), "send", "flush", "begin", "commit", "abort", "close",
- * and "halt", which ends the process at once and so leaves open what is open. One answer per "send", in the order
- * of the script; the first failure ends the script.
+ * <p>Argument: bootstrap servers. Ops: "producer" (id, config), "send", "flush", "begin", "commit",
+ * "abort", "close", and "halt", which ends the process at once and so leaves open what is open. One
+ * answer per "send", in the order of the script; the first failure ends the script.
  */
 public final class Produce {
     private final String bootstrap;
@@ -42,7 +42,8 @@ public final class Produce {
 
     public static void main(String[] args) throws IOException {
         PrintStream answers = Json.claimStdout();
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader lines =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         List<JsonNode> script = new ArrayList<>();
         for (String line = lines.readLine(); line != null; line = lines.readLine())
             script.add(Json.MAPPER.readTree(line));
@@ -60,7 +61,8 @@ public final class Produce {
         } catch (RuntimeException error) {
             outcomes.addObject().put("error", error.toString());
         }
-        if (!halted) produce.producers.values().forEach(producer -> producer.close(Duration.ofSeconds(30)));
+        if (!halted)
+            produce.producers.values().forEach(producer -> producer.close(Duration.ofSeconds(30)));
         produce.sent.forEach(future -> outcomes.add(outcome(future)));
         return outcomes;
     }
@@ -106,9 +108,10 @@ public final class Produce {
         settings.put("linger.ms", "60000");
         settings.put("delivery.timeout.ms", "120000");
         settings.put("batch.size", "65536");
-        config.properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
+        config.properties()
+                .forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
         KafkaProducer<byte[], byte[]> producer =
-            new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+                new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
         if (settings.containsKey("transactional.id")) producer.initTransactions();
         return producer;
     }
@@ -118,18 +121,22 @@ public final class Produce {
         for (JsonNode header : line.path("headers"))
             headers.add(new RecordHeader(header.get(0).asText(), Json.bytes(header.get(1))));
         return new ProducerRecord<>(
-            Json.require(line, "topic").asText(),
-            line.hasNonNull("partition") ? (Integer) line.get("partition").asInt() : null,
-            line.hasNonNull("timestamp_ms") ? (Long) line.get("timestamp_ms").asLong() : null,
-            Json.bytes(line.get("key")), Json.bytes(line.get("value")), headers);
+                Json.require(line, "topic").asText(),
+                line.hasNonNull("partition") ? (Integer) line.get("partition").asInt() : null,
+                line.hasNonNull("timestamp_ms") ? (Long) line.get("timestamp_ms").asLong() : null,
+                Json.bytes(line.get("key")),
+                Json.bytes(line.get("value")),
+                headers);
     }
 
     private static ObjectNode outcome(Future<RecordMetadata> future) {
         if (!future.isDone()) return Json.object().put("error", "never sent");
         try {
             RecordMetadata metadata = future.get();
-            return Json.object().put("partition", metadata.partition()).put("offset", metadata.offset())
-                .put("timestamp_ms", metadata.timestamp());
+            return Json.object()
+                    .put("partition", metadata.partition())
+                    .put("offset", metadata.offset())
+                    .put("timestamp_ms", metadata.timestamp());
         } catch (ExecutionException error) {
             return Json.object().put("error", String.valueOf(error.getCause()));
         } catch (InterruptedException error) {

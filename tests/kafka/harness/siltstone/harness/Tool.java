@@ -14,7 +14,7 @@ import java.util.List;
 
 /** Runs the main method of one of Kafka's command line tools and catches what it prints. */
 final class Tool {
-    private Tool() { }
+    private Tool() {}
 
     /** Command: class, args. Result: status, stdout, stderr. */
     static ObjectNode run(JsonNode command) throws ReflectiveOperationException {
@@ -26,13 +26,15 @@ final class Tool {
         PrintStream errBefore = System.err;
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-        Exit.setExitProcedure((status, message) -> {
-            throw new Exited(status);
-        });
+        Exit.setExitProcedure(
+                (status, message) -> {
+                    throw new Exited(status);
+                });
         int status = 0;
         try {
             Class.forName(Json.require(command, "class").asText())
-                .getMethod("main", String[].class).invoke(null, (Object) args.toArray(new String[0]));
+                    .getMethod("main", String[].class)
+                    .invoke(null, (Object) args.toArray(new String[0]));
         } catch (InvocationTargetException error) {
             if (error.getCause() instanceof Exited) {
                 status = ((Exited) error.getCause()).status;
@@ -45,8 +47,10 @@ final class Tool {
             System.setOut(outBefore);
             System.setErr(errBefore);
         }
-        return Json.object().put("status", status)
-            .put("stdout", out.toString(StandardCharsets.UTF_8)).put("stderr", err.toString(StandardCharsets.UTF_8));
+        return Json.object()
+                .put("status", status)
+                .put("stdout", out.toString(StandardCharsets.UTF_8))
+                .put("stderr", err.toString(StandardCharsets.UTF_8));
     }
 
     private static final class Exited extends RuntimeException {

@@ -12,7 +12,7 @@ import java.util.TreeMap;
 
 /** The topic settings as Kafka defines them: name, type, default, allowed values. */
 public final class TopicSettings {
-    private TopicSettings() { }
+    private TopicSettings() {}
 
     public static void main(String[] args) throws IOException {
         var answers = Json.claimStdout();
@@ -27,9 +27,15 @@ public final class TopicSettings {
             ObjectNode node = settings.addObject();
             node.put("name", key.name);
             node.put("type", key.type.name().toLowerCase());
-            node.put("default", key.defaultValue == null ? null : ConfigDef.convertToString(key.defaultValue, key.type));
+            node.put(
+                    "default",
+                    key.defaultValue == null
+                            ? null
+                            : ConfigDef.convertToString(key.defaultValue, key.type));
             node.put("valid", key.validator == null ? null : key.validator.toString());
-            node.put("server_default_name", LogConfig.configDefCopy().serverConfigName(key.name).orElse(null));
+            node.put(
+                    "server_default_name",
+                    LogConfig.configDefCopy().serverConfigName(key.name).orElse(null));
             node.put("internal", key.internalConfig);
         }
         return settings;

@@ -1,0 +1,98 @@
+"""From a log to a verdict, and from a verdict to a plan; changes nothing."""
+
+import secrets
+from typing import Final
+
+from siltstone.cleaner.grouping import SegmentSize, group_segments
+from siltstone.cleaner.plan import CleaningPlan, Source
+from siltstone.cleaner.selection import Assessment, LogFacts, SegmentFacts, assess
+from siltstone.cleaner.survival import LastRecord
+from siltstone.cleaner.waiting import Waiting, find_waiting
+from siltstone.log.partition_log import PartitionLog
+from siltstone.log.segment import Segment
+
+_HASH_KEY_BYTES: Final = 16
+
+
+def assess_log(
+    log: PartitionLog,
+    checkpoint: int | None,
+    now_ms: int,
+    *,
+    ignores_ratio: bool = False,
+    uncleanable_reason: str | None = None,
+) -> tuple[Assessment, Waiting]:
+    """Say whether a pass over a log is due, and what waits in its clean section."""
+    waiting = Waiting(0, None)
+    if log.config.is_compacted and checkpoint is not None:
+        waiting = find_waiting(log, min(checkpoint, log.segments.active.base_offset))
+    facts = LogFacts(
+        partition=log.partition,
+        config=log.config,
+        segments=[_facts(segment, log.segments.active) for segment in log.segments],
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        checkpoint=checkpoint,
+        earliest_horizon_ms=waiting.earliest_horizon_ms,
+        uncleanable_reason=uncleanable_reason,
+    )
+    return assess(facts, now_ms, ignores_ratio=ignores_ratio), waiting
+
+
+def plan_pass(log: PartitionLog, assessment: Assessment, now_ms: int) -> CleaningPlan:
+    """Make the plan of a pass over an eligible log; the only place with a clock and with chance."""
+    end_offset = assessment.first_uncleanable_offset
+    segments = [s for s in log.segments if s.base_offset < end_offset]
+    ends = [*(s.base_offset for s in segments[1:]), end_offset]
+    sizes = [
+        SegmentSize(
+            segment.base_offset,
+            end,
+            segment.size_bytes,
+            segment.offset_index.file.size_bytes,
+            segment.time_index.file.size_bytes,
+        )
+        for segment, end in zip(segments, ends, strict=True)
+    ]
+    config = log.config
+    return CleaningPlan(
+        pass_id=f"{now_ms:013d}{secrets.token_hex(4)}",
+        partition=log.partition,
+        directory=log.directory.absolute(),
+        reason=assessment.reason.value,
+        sources=tuple(_source(segment) for segment in segments),
+        groups=group_segments(
+            sizes,
+            max_log_bytes=config.segment_bytes,
+            max_index_bytes=config.segment_index_bytes,
+        ),
+        log_start_offset=log.log_start_offset,
+        first_dirty_offset=assessment.first_dirty_offset,
+        end_offset=end_offset,
+        aborted=tuple(log.collect_aborted(0, end_offset)),
+        last_records=tuple(
+            LastRecord(entry.producer_id, entry.epoch, entry.last_data_offset)
+            for entry in log.producer_state.active_producers().values()
+        ),
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        segment_bytes=config.segment_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        hash_key=secrets.token_bytes(_HASH_KEY_BYTES),
+    )
+
+
+def _facts(segment: Segment, active: Segment) -> SegmentFacts:
+    return SegmentFacts(
+        segment.base_offset,
+        segment.size_bytes,
+        segment.first_timestamp_ms,
+        segment.largest_timestamp_ms,
+        is_active=segment is active,
+    )
+
+
+def _source(segment: Segment) -> Source:
+    return Source(segment.base_offset, segment.size_bytes, segment.path.stat().st_mtime_ns)

@@ -1,0 +1,952 @@
+"""Our partition log against Kafka's, operation by operation, over random histories.
+
+Both logs live in directories of their own, under clocks that show the same time. Each operation is
+given to both; then everything that can be seen of them must be equal: whether it was accepted and
+how it was refused, offsets, segments, index entries, transactions, producers, leader epochs, files.
+Now and then both are closed, or crash, and their files must be equal byte by byte.
+
+Where we differ from Kafka on purpose the histories make up for it, each in the place that says
+`Kafka:`. No history lets idle time pass through our roll timer, which Kafka does not have.
+
+    SILTSTONE_HISTORIES=5000   run so many histories instead of the default
+    SILTSTONE_FIRST_SEED=77    begin with this seed, to repeat a failure: the message names it
+"""
+
+import itertools
+import os
+import random
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from siltstone.errors import (
+    CoordinatorFencedError,
+    DecodeError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTxnStateError,
+    OffsetOrderError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    RecordTooLargeError,
+    SiltstoneError,
+)
+from siltstone.ids import TopicPartition
+from siltstone.log import filenames
+from siltstone.log.config import LogConfig
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.leader_epochs import UNDEFINED_END
+from siltstone.log.origin import AppendOrigin
+from siltstone.log.partition_log import AppendInfo, Isolation, PartitionLog
+from siltstone.log.recovery import LoadRequest
+from siltstone.records.batch import iter_batches
+from siltstone.records.builder import build_batch, build_marker
+from siltstone.records.compression import Codec
+from siltstone.records.control import ControlType
+from siltstone.records.layout import TIMESTAMP_TYPE_BIT
+from siltstone.records.record import Record
+from tests.kafka.log_ops import Isolation as KafkaIsolation
+from tests.kafka.log_ops import KafkaRefusedError, LogOps
+from tests.kafka.states import Appended, LogState
+from tests.support.clock import ManualClock
+
+HISTORIES: Final = int(os.environ.get("SILTSTONE_HISTORIES", "240"))
+FIRST_SEED: Final = int(os.environ.get("SILTSTONE_FIRST_SEED", "0"))
+OPERATIONS: Final = 40
+SEEDS_PER_TEST: Final = 20
+
+EVERYTHING: Final = 2**31 - 1
+MAX_SEQUENCE: Final = 2**31 - 1
+YEAR_2020_MS: Final = 1_577_836_800_000
+PRODUCER_EXPIRATION_MS: Final = 30_000
+
+# What a client would see, and our error for it.
+KINDS: Final[Mapping[str, type[SiltstoneError]]] = {
+    "CORRUPT_MESSAGE": DecodeError,
+    "INVALID_PRODUCER_EPOCH": InvalidProducerEpochError,
+    "INVALID_RECORD": InvalidRecordError,
+    "INVALID_TIMESTAMP": InvalidTimestampError,
+    "INVALID_TXN_STATE": InvalidTxnStateError,
+    "MESSAGE_TOO_LARGE": RecordTooLargeError,
+    "OFFSET_OUT_OF_RANGE": OffsetOutOfRangeError,
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": OutOfOrderSequenceError,
+    "RECORD_LIST_TOO_LARGE": RecordTooLargeError,
+    "TRANSACTION_COORDINATOR_FENCED": CoordinatorFencedError,
+    "UnexpectedAppendOffsetException": OffsetOrderError,
+}
+
+ISOLATIONS: Final[Mapping[Isolation, KafkaIsolation]] = {
+    Isolation.LOG_END: "LOG_END",
+    Isolation.HIGH_WATERMARK: "HIGH_WATERMARK",
+    Isolation.COMMITTED: "TXN_COMMITTED",
+}
+
+
+def _first_seeds() -> list[int]:
+    return list(range(FIRST_SEED, FIRST_SEED + HISTORIES, SEEDS_PER_TEST))
+
+
+@pytest.mark.parametrize("first_seed", _first_seeds(), ids=lambda seed: f"from-seed-{seed}")
+def test_any_history_leaves_the_same_log_as_in_kafka(
+    first_seed: int, log_ops: LogOps, tmp_path: Path
+) -> None:
+    last_seed = min(first_seed + SEEDS_PER_TEST, FIRST_SEED + HISTORIES)
+    print(f"seeds {first_seed} to {last_seed - 1}, {OPERATIONS} operations each")
+
+    for seed in range(first_seed, last_seed):
+        directory = tmp_path / str(seed)
+        history = History(log_ops, directory, seed)
+        try:
+            history.run()
+        except Exception as error:
+            error.add_note(f"seed {seed}:\n" + "\n".join(history.trace))
+            raise
+        finally:
+            history.twins.forget()
+        shutil.rmtree(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An operation was refused, with an error that a client would see as `kind`."""
+
+    kind: str
+    message: str
+
+
+class Twins:
+    """Kafka's log and ours. What one is told, the other is told."""
+
+    def __init__(
+        self,
+        ops: LogOps,
+        directory: Path,
+        settings: Mapping[str, str],
+        now_ms: int,
+        *,
+        is_replicated: bool,
+    ) -> None:
+        self.settings = dict(settings)
+        self.clock = ManualClock(now_ms)
+        self.is_replicated = is_replicated  # every append moves the high watermark to the log end
+        self.our_directory = directory / "ours" / "t-0"
+        self.kafka = ops.open(
+            directory / "kafka" / "t-0",
+            config=self.settings,
+            now_ms=now_ms,
+            auto_high_watermark=is_replicated,
+            producer_id_expiration_ms=PRODUCER_EXPIRATION_MS,
+        )
+        self.ours = self._open(was_clean=True, recovery_point=0, log_start_offset=0)
+
+    @property
+    def state(self) -> LogState:
+        """What Kafka's log looks like now, which is what ours must look like."""
+        return self.kafka.state
+
+    def forget(self) -> None:
+        self.kafka.forget()
+
+    # Operations, each on both
+
+    def append(
+        self,
+        data: bytes,
+        *,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_version: int = 0,
+    ) -> str:
+        """Append as a leader and say what came of it."""
+        theirs: Appended | Refused
+        try:
+            theirs = self.kafka.append(
+                data,
+                leader_epoch=leader_epoch,
+                origin="CLIENT" if origin is AppendOrigin.CLIENT else "COORDINATOR",
+                transaction_version=transaction_version,
+            )
+        except KafkaRefusedError as error:
+            theirs = _kafka_refusal(error)
+        ours = self._try(
+            lambda: self.ours.append(
+                data,
+                leader_epoch=leader_epoch,
+                origin=origin,
+                transaction_version=transaction_version,
+            )
+        )
+        self._replicate()
+        if isinstance(theirs, Refused):
+            _expect_refusal(ours, theirs)
+            self._catch_up()
+            return f"refused: {theirs.kind}"
+        assert isinstance(ours, AppendInfo), ours
+        assert _place(ours) == _place(theirs), (ours, theirs)
+        if ours.is_duplicate:
+            self._catch_up()
+            return f"repeats {ours.first_offset}"
+        assert ours.max_timestamp_ms == theirs.max_timestamp_ms, (ours, theirs)
+        assert ours.size_bytes == self.ours.segments.active.size_bytes - (
+            sum(stored.header.size_bytes for stored in self._stored_before(ours.first_offset))
+        )
+        return f"at {ours.first_offset}..{ours.last_offset}"
+
+    def _stored_before(self, offset: int) -> list[Any]:
+        return [
+            stored
+            for stored in self.ours.segments.active.iter_headers()
+            if stored.header.base_offset < offset
+        ]
+
+    def append_as_follower(self, data: bytes, *, leader_epoch: int) -> str:
+        theirs: Appended | Refused
+        try:
+            theirs = self.kafka.append(data, leader_epoch=leader_epoch, origin="REPLICATION")
+        except KafkaRefusedError as error:
+            theirs = _kafka_refusal(error)
+        ours = self._try(lambda: self.ours.append_as_follower(data))
+        self._replicate()
+        if isinstance(theirs, Refused):
+            _expect_refusal(ours, theirs)
+            return f"refused: {theirs.kind}"
+        assert isinstance(ours, AppendInfo), ours
+        assert _place(ours) == _place(theirs), (ours, theirs)
+        return f"at {ours.first_offset}..{ours.last_offset}"
+
+    def delete_records(self, offset: int) -> str:
+        theirs: bool | Refused
+        try:
+            theirs = self.kafka.increment_log_start_offset(offset)
+        except KafkaRefusedError as error:
+            theirs = _kafka_refusal(error)
+        ours = self._try(lambda: self.ours.delete_records(offset))
+        if isinstance(theirs, Refused):
+            _expect_refusal(ours, theirs)
+            return f"refused: {theirs.kind}"
+        assert ours == self.kafka.state.log_start_offset, ours
+        return "moved" if theirs else "not moved"
+
+    def roll(self) -> str:
+        assert self.ours.roll().base_offset == self.kafka.roll()
+        return f"at {self.ours.log_end_offset}"
+
+    def flush(self) -> str:
+        self.kafka.flush()
+        self.ours.flush()
+        return ""
+
+    def truncate_to(self, offset: int) -> str:
+        theirs, ours = self.kafka.truncate_to(offset), self.ours.truncate_to(offset)
+        assert ours is theirs
+        # Kafka: it forgets here which transactions are replicated, until the leader tells it the
+        # high watermark again. We remember, but a follower is told at once anyway.
+        self.update_high_watermark(self.state.high_watermark)
+        return str(theirs)
+
+    def truncate_fully_and_start_at(self, offset: int) -> str:
+        self.kafka.truncate_fully_and_start_at(offset)
+        self.ours.truncate_fully_and_start_at(offset)
+        return ""
+
+    def delete_old_segments(self) -> str:
+        theirs, ours = self.kafka.delete_old_segments(), self.ours.delete_old_segments()
+        assert ours == theirs
+        return str(ours)
+
+    def update_high_watermark(self, offset: int) -> str:
+        theirs = self.kafka.update_high_watermark(offset)
+        assert self.ours.update_high_watermark(offset) == theirs
+        return str(theirs)
+
+    def advance(self, ms: int) -> str:
+        self.kafka.advance(ms)
+        self.clock.advance_ms(ms)
+        self.kafka.remove_expired_producers()
+        self.ours.remove_expired_producers()
+        return f"to {self.clock.now_ms()}"
+
+    def update_config(self, settings: Mapping[str, str]) -> str:
+        self.settings.update(settings)
+        self.kafka.update_config(settings)
+        self.ours.update_config(LogConfig.parse(self.settings))
+        return str(settings)
+
+    def restart(self) -> str:
+        """Stop both in good order, hold their files against each other, and start both."""
+        self.stop()
+        self.kafka.reopen(clean=True)
+        self.ours = self._open(
+            was_clean=True,
+            recovery_point=self.ours.recovery_point,
+            log_start_offset=self.ours.log_start_offset,
+        )
+        self._replicate_after_start()
+        return ""
+
+    def stop(self) -> None:
+        self.kafka.close()
+        self.ours.close()
+        compare_files(self.our_directory, self.kafka.directory)
+
+    def crash(self, recovery_point: int, tail: bytes, lost: Sequence[str]) -> str:
+        """End both as `kill -9` does, damage their files in the same way, and start both."""
+        log_start_offset = self.state.log_start_offset
+        self.kafka.crash()
+        for directory in (self.kafka.directory, self.our_directory):
+            with (directory / max(_names(directory, ".log"))).open("ab") as segment:
+                segment.write(tail)
+            for name in lost:
+                (directory / name).unlink(missing_ok=True)
+        self.kafka.reopen(
+            clean=False, recovery_point=recovery_point, log_start_offset=log_start_offset
+        )
+        self.ours = self._open(
+            was_clean=False, recovery_point=recovery_point, log_start_offset=log_start_offset
+        )
+        self._replicate_after_start()
+        return f"from {recovery_point}, {len(tail)} bytes of garbage, without {list(lost)}"
+
+    # Comparisons
+
+    def compare(self) -> None:
+        """Hold everything that can be seen of the two against each other."""
+        self.ours.delete_due_files()
+        theirs = describe_kafka(self.state)
+        ours = describe_ours(self.ours)
+        assert ours == theirs
+        _compare_producers(self.ours, self.state)
+
+    def compare_reads(self, rng: random.Random) -> str:
+        """Read from a random offset as all kinds of readers do."""
+        start, end = self.state.log_start_offset, self.state.log_end_offset
+        offset = rng.randint(max(start - 1, 0), end + 1)
+        max_bytes = rng.choice([EVERYTHING, 1, rng.randint(1, 1500)])
+        for isolation, theirs_isolation in ISOLATIONS.items():
+            self._compare_read(offset, max_bytes, isolation, theirs_isolation)
+        upper = rng.randint(start, end)
+        lower = rng.randint(start, upper)
+        theirs = self.kafka.aborted_transactions(lower, upper)
+        assert [tuple(txn) for txn in self.ours.collect_aborted(lower, upper)] == [
+            (t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset) for t in theirs
+        ]
+        return f"{offset}, {max_bytes} bytes; aborted in {lower}..{upper}"
+
+    def _compare_read(
+        self, offset: int, max_bytes: int, isolation: Isolation, kafka_isolation: KafkaIsolation
+    ) -> None:
+        ours = self._try(lambda: self.ours.read(offset, max_bytes, isolation))
+        try:
+            theirs = self.kafka.read(offset, max_bytes=max_bytes, isolation=kafka_isolation)
+        except KafkaRefusedError as error:
+            _expect_refusal(ours, _kafka_refusal(error))
+            return
+        assert not isinstance(ours, Refused), ours
+        # Kafka: it cuts its answer anywhere, and the client drops the half batch. We cut between.
+        found = b"" if ours.slice is None else ours.slice.read()
+        assert theirs.records.startswith(found), (isolation, len(found), len(theirs.records))
+        assert not _has_whole_batch(theirs.records[len(found) :]), isolation
+        if isolation is Isolation.COMMITTED and found:
+            assert theirs.aborted_transactions is not None
+            # Both may name transactions beyond what they return, depending on their guess of where
+            # that ends. The ones that a reader of these batches needs must be the same.
+            end = [batch.header.next_offset for _, batch in iter_batches(found)][-1]
+            assert [(t.producer_id, t.first_offset) for t in ours.aborted if t.first_offset < end] == [
+                aborted for aborted in theirs.aborted_transactions if aborted[1] < end
+            ]
+
+    def compare_lookups(self, rng: random.Random) -> str:
+        """Look up random times, and the newest."""
+        records = [
+            (record.timestamp_ms, record.offset)
+            for segment in self.ours.segments
+            for _, batch in segment.iter_batches()
+            for record in batch.iter_records()
+            if record.offset >= self.ours.log_start_offset
+        ]
+        known = [timestamp_ms for timestamp_ms, _ in records if timestamp_ms >= 0]
+        targets = [rng.choice(known) + rng.choice([-1, 0, 0, 1]) for _ in range(3) if known]
+        for target_ms in (max(target_ms, 0) for target_ms in targets):
+            ours = self.ours.find_offset_by_timestamp(target_ms)
+            theirs = self.kafka.lookup(target_ms)
+            truth = next((found for found in records if found[0] >= target_ms), None)
+            assert ours == truth, target_ms
+            # Kafka: it looks into one segment only, the first that may hold an answer, and gives up
+            # if that is below the log start or has no timestamps at all. We go on.
+            if theirs is not None:
+                assert (theirs.timestamp_ms, theirs.offset) == truth, target_ms
+                epoch = self.ours.leader_epochs.find_epoch_at(theirs.offset)
+                assert theirs.leader_epoch == epoch
+            elif truth is not None:
+                assert len(self.ours.segments) > 1, target_ms
+        newest = self.kafka.lookup(-3)
+        found = self.ours.find_max_timestamp()
+        if newest is not None and newest.offset >= self.ours.log_start_offset:
+            assert found == (newest.timestamp_ms, newest.offset)
+        for epoch in range(-1, self.ours.latest_epoch + 2):
+            end = self.ours.leader_epochs.end_offset_for(epoch, self.ours.log_end_offset)
+            theirs_end = self.kafka.end_offset_for_epoch(epoch)
+            assert theirs_end == (None if end == UNDEFINED_END else tuple(end)), epoch
+        return str(targets)
+
+    # The rest
+
+    def _open(
+        self, *, was_clean: bool, recovery_point: int, log_start_offset: int
+    ) -> PartitionLog:
+        return PartitionLog(
+            FileSystem(),
+            self.clock,
+            LoadRequest(
+                partition=TopicPartition("t", 0),
+                directory=self.our_directory,
+                config=LogConfig.parse(self.settings),
+                now_ms=self.clock.now_ms(),
+                log_start_offset=log_start_offset,
+                recovery_point=recovery_point,
+                was_clean=was_clean,
+                producer_expiration_ms=PRODUCER_EXPIRATION_MS,
+            ),
+        )
+
+    def _try(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except SiltstoneError as error:
+            return Refused(type(error).__name__, str(error))
+
+    def _replicate(self) -> None:
+        if self.is_replicated:
+            self.ours.update_high_watermark(self.ours.log_end_offset)
+
+    def _replicate_after_start(self) -> None:
+        # Both begin at the log start; the checkpoint of high watermarks is not the log's.
+        if self.is_replicated:
+            self.update_high_watermark(self.state.log_end_offset)
+
+    def _catch_up(self) -> None:
+        """Roll if Kafka has.
+
+        Kafka: it rolls before it looks at sequences, so that a batch which it then refuses, or
+        which repeats another, can leave a new segment behind. With us it leaves no trace.
+        """
+        if len(self.state.segments) > len(self.ours.segments):
+            self.ours.roll()
+
+
+class History:
+    """A random life of a log. Equal seeds give equal histories."""
+
+    def __init__(self, ops: LogOps, directory: Path, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.trace: list[str] = []
+        settings = self._settings()
+        now_ms = self.rng.choice([0, YEAR_2020_MS, YEAR_2020_MS])
+        self.is_compacted = "compact" in settings["cleanup.policy"]
+        self.has_tiny_indexes = int(settings["segment.index.bytes"]) < 1000
+        self.leader_epoch = 0
+        self.producer_ids = itertools.count(1000)
+        self.twins = Twins(
+            ops, directory, settings, now_ms, is_replicated=self.rng.random() < 0.6
+        )
+        self.trace.append(f"  {settings}, replicated: {self.twins.is_replicated}, at {now_ms}")
+
+    def run(self) -> None:
+        self.twins.compare()
+        for _ in range(OPERATIONS):
+            operation, weight = zip(*self._operations(), strict=True)
+            (act,) = self.rng.choices(operation, weight)
+            self.trace.append(f"  {act.__name__.strip('_')}")
+            self.trace[-1] += f": {act()}"
+            self.twins.compare()
+        self.twins.stop()
+
+    def _settings(self) -> dict[str, str]:
+        rng = self.rng
+        policy = rng.choice(["delete", "delete", "compact", "compact,delete", ""])
+        settings = {
+            "cleanup.policy": policy,
+            "segment.bytes": rng.choice([400, 700, 1500, 6000]),
+            "index.interval.bytes": rng.choice([0, 80, 200, 500, 4096]),
+            "segment.index.bytes": rng.choice([36, 60, 240, 4096, 4096, 10_485_760]),
+            "segment.ms": rng.choice([1000, 20_000, 604_800_000]),
+            "file.delete.delay.ms": rng.choice([0, 2000, 60_000]),
+            "message.timestamp.type": rng.choice(["CreateTime", "CreateTime", "LogAppendTime"]),
+        }
+        optional: dict[str, Any] = {
+            "retention.ms": rng.choice([-1, 3000, 20_000]),
+            "retention.bytes": rng.choice([-1, 500, 2000]),
+            "max.compaction.lag.ms": rng.choice([1500, 15_000]),
+            "message.timestamp.before.max.ms": rng.choice([500, 5000]),
+            "message.timestamp.after.max.ms": rng.choice([0, 500, 5000]),
+            "max.message.bytes": rng.choice([150, 300]),
+            "flush.messages": rng.choice([1, 5]),
+            "compression.type": "uncompressed",
+            "preallocate": "true",
+        }
+        chances = {"retention.ms": 0.6, "retention.bytes": 0.4}
+        settings |= {
+            name: value
+            for name, value in optional.items()
+            if rng.random() < chances.get(name, 0.15)
+        }
+        return {name: str(value) for name, value in settings.items()}
+
+    def _operations(self) -> Iterator[tuple[Callable[[], str], float]]:
+        yield self._append_plain, 8
+        yield self._append_as_producer, 10
+        yield self._append_marker, 5
+        yield self._append_malformed, 1.5
+        yield self._append_as_follower, 2
+        yield self._roll, 1
+        yield self.twins.flush, 1
+        yield self._truncate, 1
+        yield self.twins.delete_old_segments, 2
+        yield self._update_config, 0.3
+        yield self._advance, 3
+        yield self.twins.restart, 1
+        yield self._read, 2
+        yield self._look_up, 1
+        if not self.twins.is_replicated:
+            yield self._update_high_watermark, 4
+        if self.twins.settings["cleanup.policy"] != "compact":
+            # Kafka: its broker, not its log, refuses to delete records of compacted topics.
+            yield self._delete_records, 1.5
+        if not self.has_tiny_indexes:
+            # Kafka: it cannot load a log whose rebuilt index has more entries than fit.
+            yield self._crash, 1.5
+
+    # Appends
+
+    def _records(self) -> list[Record]:
+        rng = self.rng
+        now_ms = self.twins.clock.now_ms()
+        count = rng.choice([1, 1, 1, 2, 3, 8])
+        style = rng.choice(["now", "now", "spread", "spread", "none", "mixed", "far", "negative"])
+
+        def timestamp_ms() -> int:
+            if style == "none" or (style == "mixed" and rng.random() < 0.5):
+                return -1
+            if style == "now":
+                return now_ms
+            if style == "negative":
+                return rng.choice([-1, -2, -500])
+            return max(now_ms + rng.randint(-3000, 1000 if style == "spread" else 8000), 0)
+
+        def key() -> bytes | None:
+            if rng.random() < (0.02 if self.is_compacted else 0.2):
+                return None
+            return rng.choice([b"", b"a", b"b", b"key-%d" % rng.randint(0, 9)])
+
+        return [
+            Record(
+                number,
+                timestamp_ms(),
+                key(),
+                rng.choice([None, b"", b"v" * rng.randint(1, 150), rng.randbytes(20)]),
+                (("h", b"x"), ("", None)) if rng.random() < 0.1 else (),
+            )
+            for number in range(count)
+        ]
+
+    def _codec(self) -> Codec:
+        return self.rng.choice([Codec.NONE, Codec.NONE, *Codec])
+
+    def _epoch(self) -> int:
+        """Give the leader epoch, which rises now and then."""
+        if self.rng.random() < 0.05:
+            self.leader_epoch += self.rng.randint(1, 3)
+        return self.leader_epoch
+
+    def _append_plain(self) -> str:
+        return self._append_as_leader(
+            build_batch(self._records(), codec=self._codec()), is_new_epoch_fine=True
+        )
+
+    def _append_as_leader(self, data: bytes, *, is_new_epoch_fine: bool = False) -> str:
+        """Append with an epoch that is new only if the batch is likely to be accepted.
+
+        Kafka: a refused batch can leave its epoch behind, as it can a new segment.
+        """
+        epochs = self.twins.state.epochs
+        if is_new_epoch_fine and self._is_acceptable(data):
+            epoch = self._epoch()
+        elif epochs:
+            epoch = epochs[-1][0]
+        else:
+            return "left out: no epoch yet"
+        return f"{len(data)} bytes in epoch {epoch} {self.twins.append(data, leader_epoch=epoch)}"
+
+    def _is_acceptable(self, data: bytes) -> bool:
+        return len(data) < int(self.twins.settings["segment.bytes"]) // 2
+
+    def _append_as_producer(self) -> str:
+        rng = self.rng
+        producers = {producer.producer_id: producer for producer in self.twins.state.producers}
+        producer_id = rng.choice([1, 2, 3, 4])
+        known = producers.get(producer_id)
+        records = self._records()
+        epoch, sequence, transactional, what = 0, 0, producer_id >= 3, "first"
+        if known is None:
+            sequence = rng.choice([0, 0, 5, MAX_SEQUENCE - 1])
+        else:
+            epoch = known.producer_epoch
+            in_transaction = known.current_txn_first_offset >= 0
+            what = rng.choices(
+                ["next", "repeat", "gap", "new epoch", "wrong new epoch", "old epoch", "mixed"],
+                [14, 3, 1, 1, 0.5, 0.5, 0.5],
+            )[0]
+            sequence = (known.last_sequence + 1) & MAX_SEQUENCE
+            if what == "repeat" and known.batches:
+                repeated = rng.choice(known.batches)
+                count = repeated.last_offset - repeated.first_offset + 1
+                records = [Record(number, 5, b"k", None) for number in range(count)]
+                now_ms = self.twins.clock.now_ms()
+                records = [record._replace(timestamp_ms=now_ms) for record in records]
+                sequence = repeated.first_sequence
+            elif what == "gap":
+                sequence = (sequence + rng.choice([1, 7, -3])) & MAX_SEQUENCE
+            elif what == "new epoch":
+                epoch, sequence = epoch + 1, 0
+            elif what == "wrong new epoch":
+                epoch, sequence = epoch + 1, 3
+            elif what == "old epoch" and epoch > 0:
+                epoch -= 1
+            elif what == "mixed":
+                transactional = not transactional
+            transactional = transactional or (in_transaction and what != "mixed")
+        data = build_batch(
+            records,
+            codec=self._codec(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=transactional,
+        )
+        fine = what in ("first", "next")
+        done = self._append_as_leader(data, is_new_epoch_fine=fine)
+        kind = "transactional" if transactional else "idempotent"
+        return f"{kind} {what} of {producer_id}, epoch {epoch}, sequence {sequence}: {done}"
+
+    def _append_marker(self) -> str:
+        rng = self.rng
+        state = self.twins.state
+        if not state.epochs:
+            return "left out: no epoch yet"
+        in_transaction = [p for p in state.producers if p.current_txn_first_offset >= 0]
+        chosen = rng.choice(in_transaction or state.producers or (None,))
+        version = rng.choice([0, 1, 2, 2])
+        producer_id, epoch, coordinator_epoch = next(self.producer_ids), 0, 0
+        if chosen is not None and rng.random() < 0.95:
+            producer_id = chosen.producer_id
+            epoch = chosen.producer_epoch + (version == 2)
+            coordinator_epoch = max(chosen.coordinator_epoch, 0)
+            if rng.random() < 0.1:
+                epoch = max(epoch + rng.choice([-1, 1]), 0)
+            if rng.random() < 0.1:
+                coordinator_epoch = max(coordinator_epoch + rng.choice([-1, 1]), 0)
+        kind = rng.choice([ControlType.ABORT, ControlType.ABORT, ControlType.COMMIT])
+        marker = build_marker(
+            kind,
+            offset=0,
+            timestamp_ms=self.twins.clock.now_ms() + rng.choice([0, 0, -500, 500]),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+        )
+        done = self.twins.append(
+            marker,
+            leader_epoch=state.epochs[-1][0],
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=version,
+        )
+        return (
+            f"{kind.name} of {producer_id}, epoch {epoch}, coordinator {coordinator_epoch}, "
+            f"version {version}: {done}"
+        )
+
+    def _append_malformed(self) -> str:
+        rng = self.rng
+        records = self._records()
+        plain = build_batch(records, codec=self._codec())
+        flipped = bytearray(plain)
+        flipped[rng.randrange(21, len(plain))] ^= 1 << rng.randrange(8)
+        what, data = rng.choice(
+            [
+                ("base offset", build_batch([r._replace(offset=r.offset + 5) for r in records])),
+                ("gap in offsets", build_batch(records, last_offset_delta=len(records))),
+                ("flipped bit", bytes(flipped)),
+                ("two batches", plain + plain),
+                ("control batch", build_batch(records[:1], producer_id=9, producer_epoch=0,
+                                              is_transactional=True, is_control=True)),
+                ("wrong max timestamp", build_batch(records, max_timestamp_ms=17)),
+                ("LogAppendTime", _with_append_time(plain)),
+                ("large", build_batch([Record(0, -1, b"k", b"x" * 7000)])),
+            ]
+        )  # fmt: skip
+        return f"{what}: {self._append_as_leader(data)}"
+
+    def _append_as_follower(self) -> str:
+        """Append several batches in one call, as a leader that compacts may have stored them."""
+        rng = self.rng
+        offset = self.twins.state.log_end_offset + rng.choice([0, 0, 0, 3])
+        batches = []
+        epoch = self._epoch()
+        # Kafka: it breaks down when one call fills an index, so with small ones one batch it is.
+        for _ in range(1 if self.has_tiny_indexes else rng.randint(1, 4)):
+            records = [r._replace(offset=offset + r.offset) for r in self._records()]
+            kept = [r for r in records if len(records) == 1 or rng.random() < 0.9]
+            if kept:
+                batches.append(
+                    build_batch(
+                        kept,
+                        base_offset=offset,
+                        last_offset_delta=len(records) - 1,
+                        codec=self._codec(),
+                        leader_epoch=epoch,
+                    )
+                )
+            offset += len(records) + rng.choice([0, 0, 2])
+        if not batches:
+            return "left out: no batch"
+        if sum(map(len, batches)) > int(self.twins.settings["segment.bytes"]):
+            return "left out: over segment.bytes"
+        done = self.twins.append_as_follower(b"".join(batches), leader_epoch=epoch)
+        return f"{[len(batch) for batch in batches]} in epoch {epoch} {done}"
+
+    # Everything else
+
+    def _roll(self) -> str:
+        if not self.twins.state.segments[-1].size:
+            return "left out: it is empty"
+        return self.twins.roll()
+
+    def _truncate(self) -> str:
+        rng = self.rng
+        start, end = self.twins.state.log_start_offset, self.twins.state.log_end_offset
+        if rng.random() < 0.15:
+            offset = rng.randint(max(start - 3, 0), end + 10)
+            return f"fully to {offset} {self.twins.truncate_fully_and_start_at(offset)}"
+        offset = rng.choice([rng.randint(start, end), max(end - rng.randint(0, 5), 0)])
+        if rng.random() < 0.1:
+            offset = rng.randint(0, end + 2)
+        return f"to {offset}: {self.twins.truncate_to(offset)}"
+
+    def _delete_records(self) -> str:
+        high_watermark = self.twins.state.high_watermark
+        offset = self.rng.randint(self.twins.state.log_start_offset, high_watermark)
+        if self.rng.random() < 0.1:
+            offset = high_watermark + 1
+        return f"below {offset}: {self.twins.delete_records(offset)}"
+
+    def _update_high_watermark(self) -> str:
+        state = self.twins.state
+        offset = self.rng.randint(state.high_watermark, state.log_end_offset)
+        return self.twins.update_high_watermark(self.rng.choice([offset, state.log_end_offset]))
+
+    def _update_config(self) -> str:
+        name, values = self.rng.choice(
+            [("retention.ms", [-1, 1000]), ("segment.ms", [500, 20_000]), ("segment.bytes", [900])]
+        )
+        return self.twins.update_config({name: str(self.rng.choice(values))})
+
+    def _advance(self) -> str:
+        return self.twins.advance(self.rng.choice([1, 200, 1001, 5000, 40_000]))
+
+    def _crash(self) -> str:
+        rng = self.rng
+        state = self.twins.state
+        recovery_point = rng.choice([0, state.recovery_point, rng.randint(0, state.recovery_point)])
+        tail = rng.choice([b"", b"", bytes(100), rng.randbytes(50)])
+        if state.segments[-1].size and rng.random() < 0.5:
+            # A batch that is cut off, as by a crash in the middle of a write.
+            batch = build_batch(self._records(), base_offset=None)
+            tail = batch[: rng.randint(1, len(batch) - 1)]
+        lost = []
+        if rng.random() < 0.3:
+            lost = [
+                name
+                for name in state.files
+                if name.endswith((".index", ".timeindex", ".txnindex", ".snapshot"))
+                and rng.random() < 0.5
+            ]
+        return self.twins.crash(recovery_point, tail, lost)
+
+    def _read(self) -> str:
+        return self.twins.compare_reads(self.rng)
+
+    def _look_up(self) -> str:
+        return self.twins.compare_lookups(self.rng)
+
+
+# What both logs look like
+
+
+def describe_kafka(state: LogState) -> dict[str, Any]:
+    """Everything about Kafka's log but its producers, in words that are also ours."""
+    return {
+        "offsets": (
+            state.log_start_offset,
+            state.last_stable_offset,
+            state.high_watermark,
+            state.log_end_offset,
+        ),
+        "recovery point": state.recovery_point,
+        "size": state.size,
+        "epochs": state.epochs,
+        "segments": [
+            {
+                "base offset": segment.base_offset,
+                "size": segment.size,
+                "offset index": segment.offset_index or (),
+                "time index": segment.time_index or (),
+                "transaction index": tuple(
+                    (t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset)
+                    for t in segment.txn_index or ()
+                ),
+            }
+            for segment in state.segments
+        ],
+        "files": sorted(name for name in state.files if _is_compared(name)),
+    }
+
+
+def describe_ours(log: PartitionLog) -> dict[str, Any]:
+    """The same about ours."""
+    return {
+        "offsets": (
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.high_watermark,
+            log.log_end_offset,
+        ),
+        "recovery point": log.recovery_point,
+        "size": log.size_bytes,
+        "epochs": tuple(tuple(entry) for entry in log.leader_epochs.entries),
+        "segments": [
+            {
+                "base offset": segment.base_offset,
+                "size": segment.size_bytes,
+                "offset index": tuple(
+                    tuple(segment.offset_index.get(slot))
+                    for slot in range(segment.offset_index.file.count)
+                ),
+                "time index": tuple(tuple(entry) for entry in segment.time_index.entries()),
+                "transaction index": tuple(tuple(t) for t in segment.transaction_index.entries),
+            }
+            for segment in log.segments
+        ],
+        "files": sorted(path.name for path in log.directory.iterdir() if _is_compared(path.name)),
+    }
+
+
+def _compare_producers(log: PartitionLog, state: LogState) -> None:
+    ours = log.producer_state.entries
+    assert sorted(ours) == [producer.producer_id for producer in state.producers]
+    for theirs in state.producers:
+        entry = ours[theirs.producer_id]
+        last_data_offset = entry.last_data_offset
+        first_offset = entry.current_txn_first_offset
+        assert (
+            entry.epoch,
+            entry.last_sequence,
+            -1 if last_data_offset is None else last_data_offset,
+            entry.last_timestamp_ms,
+            entry.coordinator_epoch,
+            -1 if first_offset is None else first_offset,
+        ) == (
+            theirs.producer_epoch,
+            theirs.last_sequence,
+            theirs.last_data_offset,
+            theirs.last_timestamp_ms,
+            theirs.coordinator_epoch,
+            theirs.current_txn_first_offset,
+        ), theirs.producer_id
+        batches = [
+            (b.first_sequence, b.last_sequence, b.first_offset, b.last_offset, b.timestamp_ms)
+            for b in entry.batches
+        ]
+        known = [
+            (b.first_sequence, b.last_sequence, b.first_offset, b.last_offset, b.timestamp_ms)
+            for b in theirs.batches
+        ]
+        # Kafka: after a crash it knows the last batch only, from a snapshot that it has taken a
+        # moment before. We keep what we have read of the other four.
+        assert batches[len(batches) - len(known) :] == known, theirs.producer_id
+
+
+def compare_files(ours: Path, theirs: Path) -> None:
+    """Hold the files of two closed logs against each other, byte by byte."""
+    names = [name for name in _names(theirs) if name != filenames.PARTITION_METADATA]
+    assert _names(ours) == names
+    for name in names:
+        read = _read_snapshot if ".snapshot" in name else Path.read_bytes
+        assert read(ours / name) == read(theirs / name), name
+
+
+def _names(directory: Path, ending: str = "") -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.name.endswith(ending))
+
+
+def _read_snapshot(path: Path) -> tuple[bytes, list[bytes]]:
+    """Give the entries in the order of producers: on disk they are in that of a Java map."""
+    data = path.read_bytes()
+    version, (count,) = data[:2], struct.unpack_from(">i", data, 6)
+    assert len(data) == 10 + 46 * count, path
+    return version, sorted(data[10 + 46 * slot : 56 + 46 * slot] for slot in range(count))
+
+
+def _is_compared(name: str) -> bool:
+    """Leave out what is created when it is first looked at, which need not be at the same time."""
+    return not name.endswith(
+        (".index", ".timeindex", ".index.deleted", ".timeindex.deleted", ".metadata")
+    )
+
+
+def _place(appended: Appended | AppendInfo) -> tuple[int, ...]:
+    return (
+        appended.first_offset,
+        appended.last_offset,
+        appended.log_append_time_ms,
+        appended.log_start_offset,
+    )
+
+
+def _kafka_refusal(error: KafkaRefusedError) -> Refused:
+    kind = error.code_name if error.code_name in KINDS else error.exception
+    return Refused(kind, str(error))
+
+
+def _expect_refusal(ours: object, theirs: Refused) -> None:
+    assert isinstance(ours, Refused), (ours, theirs)
+    assert theirs.kind in KINDS, theirs
+    expected = KINDS[theirs.kind]
+    assert ours.kind in {expected.__name__, *(c.__name__ for c in expected.__subclasses__())}, (
+        ours,
+        theirs,
+    )
+
+
+def _has_whole_batch(data: bytes) -> bool:
+    return len(data) >= 12 and len(data) >= 12 + int.from_bytes(data[8:12], "big")
+
+
+def _with_append_time(batch: bytes) -> bytes:
+    """Set the bit that says LogAppendTime, which only a broker may."""
+    (parsed,) = (found for _, found in iter_batches(batch))
+    records = list(parsed.iter_records())
+    header = parsed.header
+    assert not header.attributes & TIMESTAMP_TYPE_BIT
+    from siltstone.records.batch import TimestampType
+
+    return build_batch(
+        records,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        max_timestamp_ms=header.max_timestamp_ms,
+    )

@@ -1,0 +1,203 @@
+"""One story, told as often as it can crash: at every step, and with every outcome.
+
+    crash_everywhere(tmp_path, Appends(), Aftermath.KILLED)
+
+A `Story` sets a scene, acts in it while the crash comes, and checks what is found afterwards.
+"""
+
+import contextlib
+import gc
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
+
+from siltstone.log.config import LogConfig
+from siltstone.log.partition_log import PartitionLog
+from tests.support.clock import ManualClock
+from tests.support.crashable_disk import CrashableDisk, SimulatedCrash, Step, every_crash
+from tests.support.log_checks import (
+    PARTITION,
+    Checkpoint,
+    History,
+    LogWriter,
+    open_log,
+    recover,
+    small_config,
+)
+
+ROUNDS: Final = int(os.environ.get("SILT_TEST_ROUNDS", "1"))
+"""How many times as much chance to give to what is tried with seeds; CI takes one."""
+
+
+class Aftermath(Enum):
+    """What happens to unflushed changes after the crash."""
+
+    KILLED = "only the process ended: they are all there"
+    FLUSHED_ONLY = "they are lost"
+    IN_ORDER = "those up to some moment are there"
+    AT_RANDOM = "any of them are there"
+
+    def seeds(self, number: int) -> list[int | None]:
+        """Return what to hand to the disk for the crash of a number; None leaves it alone."""
+        first = 2 * number * ROUNDS
+        match self:
+            case Aftermath.KILLED:
+                return [None]
+            case Aftermath.FLUSHED_ONLY:
+                return [0]
+            case Aftermath.IN_ORDER:
+                return [first + 2 * turn + 1 for turn in range(ROUNDS)]
+            case Aftermath.AT_RANDOM:
+                return [first + 2 * turn + 2 for turn in range(2 * ROUNDS)]
+
+
+class HasDisk(Protocol):
+    """Any scene."""
+
+    @property
+    def disk(self) -> CrashableDisk: ...
+
+
+S = TypeVar("S", bound=HasDisk)
+
+
+class Story(Generic[S]):
+    """What happens before, during and after a crash."""
+
+    def make(self, root: Path) -> S:
+        """Make a scene in a directory that is not there yet; no crash comes yet."""
+        raise NotImplementedError
+
+    def act(self, scene: S) -> None:
+        """Do what the crash interrupts."""
+        raise NotImplementedError
+
+    def check(self, scene: S, *, has_power_failed: bool, is_complete: bool) -> None:
+        """Look at what is left; `is_complete` if the crash came after the last step."""
+        raise NotImplementedError
+
+
+def count_steps(root: Path, story: Story[S]) -> list[Step]:
+    """Tell a story without a crash, and return its steps."""
+    scene = story.make(root)
+    scene.disk.arm()
+    story.act(scene)
+    return scene.disk.steps
+
+
+def crash_everywhere(root: Path, story: Story[S], aftermath: Aftermath) -> int:
+    """Tell a story once for each crash that it can meet, and return how often that was."""
+    count = 0
+    steps = count_steps(root / "steps", story)
+    crashes = list(every_crash(steps))
+    for number, crash in enumerate(crashes):
+        for seed in aftermath.seeds(number):
+            scene = story.make(root / f"crash-{count}")
+            count += 1
+            scene.disk.arm(crash)
+            try:
+                story.act(scene)
+            except SimulatedCrash:
+                pass
+            else:
+                raise AssertionError(f"{crash} never came: the story is not always the same")
+            with told(f"{crash} at {steps[crash.step]}, power loss with seed {seed}"):
+                if seed is None:
+                    scene.disk.restart()
+                else:
+                    scene.disk.lose_unflushed_writes(seed)
+                story.check(
+                    scene,
+                    has_power_failed=seed is not None,
+                    is_complete=number == len(crashes) - 1,
+                )
+            shutil.rmtree(scene.disk.root)
+    gc.collect()  # Files close with their last holder.
+    return count
+
+
+@contextlib.contextmanager
+def told(where: str) -> Iterator[None]:
+    """Add to a failure where it was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(where)
+        raise
+
+
+# Stories about one partition
+
+
+@dataclass
+class Scene:
+    """A disk with one partition on it, and all that is known of it."""
+
+    disk: CrashableDisk
+    directory: Path
+    config: LogConfig
+    clock: ManualClock = field(default_factory=ManualClock)
+    history: History = field(default_factory=History)
+    _log: PartitionLog | None = None
+
+    @property
+    def log(self) -> PartitionLog:
+        if self._log is None:
+            self.reopen()
+        assert self._log is not None
+        return self._log
+
+    @property
+    def writer(self) -> LogWriter:
+        return LogWriter(self.log, self.clock, self.history)
+
+    def reopen(self, checkpoint: Checkpoint | None = None, *, was_clean: bool = False) -> None:
+        """Open the log anew."""
+        self._log = open_log(
+            self.disk, self.directory, self.config, self.clock, checkpoint, was_clean=was_clean
+        )
+
+    def leave(self) -> Checkpoint:
+        """Forget the log without closing it; return what could have been written down about it."""
+        checkpoint = Checkpoint() if self._log is None else Checkpoint.of(self._log)
+        self._log = None
+        return checkpoint
+
+    def recover(self, checkpoint: Checkpoint, history: History | None = None) -> PartitionLog:
+        """Open the log after a crash in every way there is, with all checks."""
+        return recover(
+            self.disk,
+            self.directory,
+            self.config,
+            self.clock,
+            self.history if history is None else history,
+            checkpoint,
+        )
+
+
+class LogStory(Story[Scene]):
+    """A story about one partition, that must lose nothing it has acknowledged."""
+
+    config = small_config()
+    flushes_each_append = True
+
+    def make(self, root: Path) -> Scene:
+        directory = root / str(PARTITION)
+        directory.mkdir(parents=True)
+        scene = Scene(CrashableDisk(root), directory, self.config)
+        self.prepare(scene)
+        return scene
+
+    def prepare(self, scene: Scene) -> None:
+        """Do what comes before the crash."""
+
+    def check(self, scene: Scene, *, has_power_failed: bool, is_complete: bool) -> None:
+        # The owner may have written down how far it was a moment before the crash.
+        checkpoint = scene.leave()
+        if has_power_failed and not self.flushes_each_append:
+            scene.history.acknowledged_end_offset = checkpoint.recovery_point
+        scene.recover(checkpoint)
