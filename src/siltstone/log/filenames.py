@@ -53,6 +53,10 @@ TEMPORARY: Final = ".tmp"
 _PASS: Final = "silt-pass-"
 _PART: Final = ".part"
 
+# What a pass leaves to be looked up later; the id begins with the time, so names sort by age.
+_MANIFEST: Final = "silt-manifest-"
+_JSON: Final = ".json"
+
 # Sub-directories of a log directory that are no logs of ours.
 _REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -157,6 +161,16 @@ def pass_file_name(pass_id: str, attempt: str, base_offset: int, extension: str)
 def is_pass_file(name: str) -> bool:
     """Say whether a pass has left a file behind that no commit has taken."""
     return name.startswith(_PASS) and name.endswith(_PART)
+
+
+def manifest_name(pass_id: str) -> str:
+    """Name the record of a committed pass."""
+    return f"{_MANIFEST}{pass_id}{_JSON}"
+
+
+def is_manifest(name: str) -> bool:
+    """Say whether a file is the record of a committed pass."""
+    return name.startswith(_MANIFEST) and name.endswith(_JSON)
 
 
 def is_deleted_file(name: str) -> bool:

@@ -1,0 +1,91 @@
+"""One pass over one log, run by the log's owner: plan -> engine -> commit."""
+
+import logging
+from dataclasses import dataclass
+
+from siltstone.cleaner.checkpoints import CleanerCheckpoints
+from siltstone.cleaner.commit import commit_pass, discard_pass
+from siltstone.cleaner.engine import CleaningEngine
+from siltstone.cleaner.manifest import write_manifest
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.result import PassResult
+from siltstone.clock import Clock
+from siltstone.errors import CleaningError
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPass:
+    """A pass that is part of the log now; `manifest` is the name of its record."""
+
+    plan: CleaningPlan
+    result: PassResult
+    manifest: str
+
+
+class PassRunner:
+    """Carries out plans on logs that this process owns."""
+
+    def __init__(
+        self, fs: FileSystem, clock: Clock, engine: CleaningEngine, checkpoints: CleanerCheckpoints
+    ) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._engine = engine
+        self._checkpoints = checkpoints
+
+    def run(self, log: PartitionLog, plan: CleaningPlan) -> CommittedPass:
+        """Run a plan and commit it; whatever fails, the log is sound and the plan can be made anew.
+
+        The checkpoint comes after the swap: a crash in between repeats work, and loses nothing.
+        """
+        result = self._engine.run(plan)
+        return self.commit(log, plan, result)
+
+    def commit(self, log: PartitionLog, plan: CleaningPlan, result: PassResult) -> CommittedPass:
+        """Commit what an engine has run."""
+        try:
+            commit_pass(self._fs, log, plan, result)
+        except CleaningError:
+            discard_pass(self._fs, log, result)
+            raise
+        self._checkpoints.put(plan.partition, plan.end_offset)
+        manifest = write_manifest(self._fs, plan, result, committed_ms=self._clock.now_ms())
+        _log_summary(plan, result)
+        return CommittedPass(plan, result, manifest)
+
+
+def _log_summary(plan: CleaningPlan, result: PassResult) -> None:
+    """Log the block that operators of Kafka search for."""
+    counts = result.counts
+    megabyte = 1024.0 * 1024.0
+    before = plan.source_bytes()
+    unchanged = {
+        base for group in result.groups if group.is_unchanged for base in group.base_offsets
+    }
+    after = counts.bytes_written + sum(
+        source.size_bytes for source in plan.sources if source.base_offset in unchanged
+    )
+    kept = counts.records_kept + counts.markers_kept
+    logger.info(
+        "Log cleaner cleaned log %s (dirty section = [%d, %d])\n"
+        "\t%.1f MB of log processed in %.1f seconds (%.1f MB/sec).\n"
+        "\tStart size: %.1f MB (%d messages)\n"
+        "\tEnd size: %.1f MB (%d messages)\n"
+        "\t%.1f%% size reduction (%.1f%% fewer messages)",
+        plan.partition,
+        plan.first_dirty_offset,
+        plan.end_offset,
+        before / megabyte,
+        result.seconds,
+        before / megabyte / max(result.seconds, 1e-9),
+        before / megabyte,
+        counts.records_read,
+        after / megabyte,
+        kept,
+        100.0 * (1.0 - after / before) if before else 0.0,
+        100.0 * (1.0 - kept / counts.records_read) if counts.records_read else 0.0,
+    )

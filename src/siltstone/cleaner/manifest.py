@@ -1,0 +1,61 @@
+"""What a pass did, kept beside the log: enough for somebody else to check it."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from siltstone import __version__
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.result import PassResult
+from siltstone.errors import CorruptCheckpointError
+from siltstone.log import filenames
+from siltstone.log.filesystem import FileSystem
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The record of one pass, as it lies in its file."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+def write_manifest(
+    fs: FileSystem, plan: CleaningPlan, result: PassResult, *, committed_ms: int
+) -> str:
+    """Write the manifest of a committed pass into the log's directory and return its name."""
+    name = filenames.manifest_name(plan.pass_id)
+    fields = {
+        "version": _VERSION,
+        "siltstone": __version__,
+        "committed_ms": committed_ms,
+        "plan": json.loads(plan.to_json()),
+        "inputs": [
+            {"base_offset": source.base_offset, "size_bytes": source.size_bytes, "crc32c": crc}
+            for source, crc in zip(plan.sources, result.source_crcs, strict=True)
+        ],
+        "groups": [asdict(group) for group in result.groups],
+        "counts": result.counts.as_dict(),
+        "seconds": round(result.seconds, 6),
+    }
+    data = json.dumps(fields, indent=2).encode() + b"\n"
+    fs.write_atomically(plan.directory / name, data)
+    return name
+
+
+def read_manifests(fs: FileSystem, directory: Path) -> list[Manifest]:
+    """Return the manifests of a log, oldest pass first."""
+    manifests = []
+    for name in fs.list_names(directory):
+        if not filenames.is_manifest(name):
+            continue
+        data = fs.read_file(directory / name)
+        try:
+            fields = json.loads(data or b"")
+        except ValueError as error:
+            raise CorruptCheckpointError(directory / name, str(error)) from error
+        manifests.append(Manifest(name, fields))
+    return manifests
