@@ -16,10 +16,9 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None:
-            raise UsageError(
-                f"unknown command {args[0]}{did_you_mean(args[0], self.list_commands(ctx))}"
-            )
+        known = self.list_commands(ctx)
+        if args[0] not in known:
+            raise UsageError(f"unknown command {args[0]}{did_you_mean(args[0], known)}")
         return super().resolve_command(ctx, args)
 
 

@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from siltstone.cli.options import check_log_dirs, parse_config, resolve_log_dirs
 from siltstone.errors import UsageError
 from siltstone.ids import TopicPartition, is_legal_topic
 from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader
+
+_INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 
 
 def open_reader(log_dirs: Sequence[Path] | None, config: Sequence[str] | None = None) -> LogReader:
@@ -47,3 +52,8 @@ def check_topic(topic: str) -> None:
         raise UsageError(
             f"illegal topic name {topic!r}: 1 to 249 of letters, digits, dot, dash, underscore"
         )
+
+
+def is_internal(topic: str) -> bool:
+    """Say whether a topic belongs to the brokers themselves."""
+    return topic in _INTERNAL_TOPICS

@@ -9,6 +9,7 @@ A command's module is loaded when the command is called: most of them bring alon
 the kernels, which takes longer than the rest of the program.
 """
 
+import contextlib
 import importlib
 import itertools
 import logging
@@ -16,7 +17,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -99,21 +100,28 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
-    _log_to_stderr()
-    shows_trace = _DEBUG_FLAG in arguments
     try:
-        _invoke([argument for argument in arguments if argument != _DEBUG_FLAG])
-        output.flush()
-    except typer.Exit as request:
-        return request.exit_code
+        with _logging_to_stderr():
+            return _run(arguments)
     except BrokenPipeError:
         # Whoever read the answer has seen enough. Python would complain again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        _invoke([argument for argument in arguments if argument != _DEBUG_FLAG])
+        output.flush()
+    except typer.Exit as request:
+        output.flush()
+        return request.exit_code
+    except BrokenPipeError:
+        raise
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the edge: nobody above could say it better
-        if shows_trace:
+        if _DEBUG_FLAG in arguments:
             traceback.print_exc()
         _report(error, as_json=_wants_json(arguments))
         return _exit_code(error)
@@ -180,8 +188,12 @@ class _MessageHandler(logging.Handler):
         output.print_message(f"silt: {record.levelname.lower()}: {record.getMessage()}")
 
 
-def _log_to_stderr() -> None:
+@contextlib.contextmanager
+def _logging_to_stderr() -> Iterator[None]:
     logger = logging.getLogger("siltstone")
-    if not logger.handlers:
-        logger.addHandler(_MessageHandler(logging.WARNING))
-        logger.propagate = False
+    handler = _MessageHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from siltstone.cli import output
-from siltstone.cli.logs import open_reader
+from siltstone.cli.logs import is_internal, open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
 from siltstone.errors import UnknownTopicError, UsageError
@@ -20,7 +20,6 @@ from siltstone.records.layout import NO_TIMESTAMP
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_INTERNAL_PREFIX: Final = "__"
 _RULE: Final = re.compile(r"(?P<topic>[^:,]*)(?::(?P<partitions>[0-9]+|[0-9]*-[0-9]*))?")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _TIMES: Final = "latest (-1), earliest (-2), max-timestamp (-3) or milliseconds since 1970"
@@ -71,7 +70,9 @@ def offsets(
     time: Annotated[str, typer.Option("--time", metavar="TIME", help=f"{_TIMES}.")] = "latest",
     exclude_internal: Annotated[
         bool,
-        typer.Option("--exclude-internal-topics", help="Leave out topics that begin with __."),
+        typer.Option(
+            "--exclude-internal-topics", help="Leave out the topics of brokers themselves."
+        ),
     ] = False,
     log_dir: LogDirs = None,
     config: Overrides = None,
@@ -170,7 +171,7 @@ def _choose(
         TopicPartition(metadata.topic, number)
         for metadata in reader.topics()
         for number in reader.partitions(metadata.topic)
-        if not (exclude_internal and metadata.topic.startswith(_INTERNAL_PREFIX))
+        if not (exclude_internal and is_internal(metadata.topic))
     ]
     for rule in rules:
         if not any(rule.matches(partition) for partition in known):

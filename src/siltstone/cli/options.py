@@ -42,8 +42,10 @@ def resolve_log_dirs(paths: Sequence[Path] | None) -> list[Path]:
 def check_log_dirs(paths: Sequence[Path]) -> None:
     """Raise StorageError unless every log directory is there."""
     for path in paths:
+        if not path.exists():
+            raise StorageError(f"{path} does not exist")
         if not path.is_dir():
-            raise StorageError(f"{path} {'is not a directory' if path.exists() else NOT_THERE}")
+            raise StorageError(f"{path} is not a directory")
 
 
 def parse_config(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -55,6 +57,3 @@ def parse_config(pairs: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(f"--config {pair}: write --config name=value")
         config[name.strip()] = value.strip()
     return config
-
-
-NOT_THERE: Final = "does not exist"

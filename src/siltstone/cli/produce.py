@@ -18,8 +18,10 @@ from siltstone.cli.output import OutputFormat, format_size
 from siltstone.cli.record_batches import ByKey, Fixed, PartitionChooser, TopicWriter
 from siltstone.cli.record_input import InputFormat, iter_pieces, open_file, read_files
 from siltstone.clock import SystemClock
-from siltstone.errors import UnknownTopicError, UsageError
+from siltstone.errors import StorageError, UsageError
 from siltstone.ids import TopicPartition
+from siltstone.log.log_manager import LogManager
+from siltstone.log.partition_log import PartitionLog
 from siltstone.records.compression import Codec
 from siltstone.records.partitioner import DEFAULT_PARTITIONER, PARTITIONERS
 
@@ -104,16 +106,12 @@ def produce(
     partitioner_name = _parse_partitioner(partitioner)
 
     with open_manager(log_dir, config) as manager:
-        partition_count = manager.describe(topic).partition_count
-        chooser: PartitionChooser = Fixed(partition)
-        if partition == _ANY_PARTITION:
-            chooser = ByKey(partition_count, partitioner_name, Random())
-        elif partition >= partition_count:
-            raise UnknownTopicError(topic, partition)
-        logs = {
-            number: manager.get_log(TopicPartition(topic, number))
-            for number in manager.partitions(topic)
-        }
+        logs = _open_logs(manager, topic, partition)
+        chooser: PartitionChooser = (
+            ByKey(len(logs), partitioner_name, Random())
+            if partition == _ANY_PARTITION
+            else Fixed(partition)
+        )
         writer = TopicWriter(logs, chooser, parsed_codec, parsed_headers, SystemClock())
         pieces = _iter_input(files or [], input_format.delimiter, splits_files=splits_files)
         try:
@@ -124,6 +122,20 @@ def produce(
                 _print_results(topic, writer, output_format)
             raise
         _print_results(topic, writer, output_format)
+
+
+def _open_logs(manager: LogManager, topic: str, partition: int) -> dict[int, PartitionLog]:
+    """Return the logs to write to by partition: one, or all, for a key may belong to any."""
+    if partition != _ANY_PARTITION:
+        return {partition: manager.get_log(TopicPartition(topic, partition))}
+    partition_count = manager.describe(topic).partition_count
+    numbers = manager.partitions(topic)
+    if len(numbers) < partition_count:
+        raise StorageError(
+            f"only {len(numbers)} of the {partition_count} partitions of topic {topic} are here: "
+            "name every log directory with --log-dir"
+        )
+    return {number: manager.get_log(TopicPartition(topic, number)) for number in numbers}
 
 
 def _write(

@@ -127,7 +127,7 @@ class TopicWriter:
     def _size(self, pair: KeyValue) -> int:
         """Return the most that a record can take in a batch."""
         headers = sum(
-            len(name.encode("utf-8")) + len(value or b"") + _MAX_HEADER_OVERHEAD
+            len(name.encode("utf-8", "replace")) + len(value or b"") + _MAX_HEADER_OVERHEAD
             for name, value in self._headers
         )
         return len(pair.key or b"") + len(pair.value or b"") + headers + _MAX_RECORD_OVERHEAD

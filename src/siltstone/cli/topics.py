@@ -8,7 +8,7 @@ import typer
 
 from siltstone.cli import output
 from siltstone.cli.command_group import CommandGroup
-from siltstone.cli.logs import check_topic, open_manager, open_reader
+from siltstone.cli.logs import check_topic, is_internal, open_manager, open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
 from siltstone.cli.output import OutputFormat, format_size, format_time
 from siltstone.cli.tables import Column, print_table
@@ -28,7 +28,6 @@ app = typer.Typer(
 _DEFAULT_PARTITIONS: Final = 1
 _REPLICATION_FACTOR: Final = 1  # a log directory holds one copy
 _DEFAULT_FACTOR: Final = -1  # "what the broker says", to Kafka's tools
-_INTERNAL_PREFIX: Final = "__"
 
 Topic: TypeAlias = Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic.")]
 Topics: TypeAlias = Annotated[
@@ -43,7 +42,7 @@ TopicConfig: TypeAlias = Annotated[
     typer.Option("--config", metavar="NAME=VALUE", help="Setting of the topic; may be repeated."),
 ]
 ExcludeInternal: TypeAlias = Annotated[
-    bool, typer.Option("--exclude-internal", help="Leave out topics that begin with __.")
+    bool, typer.Option("--exclude-internal", help="Leave out the topics of brokers themselves.")
 ]
 IfExists: TypeAlias = Annotated[
     bool, typer.Option("--if-exists", help="Do nothing if there is no such topic.")
@@ -195,8 +194,9 @@ def delete(
                 return
             raise
         if not yes and sys.stdin.isatty():
-            question = f"Delete topic {name} with {metadata.partition_count} partitions?"
-            typer.confirm(question, abort=True, err=True)
+            question = f"Delete topic {name} with all of its records?"
+            if not typer.confirm(question, err=True):
+                raise typer.Exit(1)
         manager.delete_topic(name)
     _print_topic(metadata, f"Deleted topic {name}.", output_format)
 
@@ -235,7 +235,7 @@ def _select(
 ) -> list[TopicMetadata]:
     topics = [reader.describe(name) for name in names] if names else reader.topics()
     if exclude_internal:
-        topics = [t for t in topics if not t.topic.startswith(_INTERNAL_PREFIX)]
+        topics = [t for t in topics if not is_internal(t.topic)]
     return topics
 
 

@@ -95,7 +95,7 @@ class IndexFile:
         if self._writable:
             assert self._file is not None
             self._fs.truncate(self._file, count * self.entry_bytes)
-            self._fs.truncate(self._file, self.capacity * self.entry_bytes)
+            self._fs.truncate(self._file, max(count, self.capacity) * self.entry_bytes)
 
     def trim(self) -> None:
         """Cut the file to its entries; the segment is active no more, or the log closes."""
@@ -141,7 +141,8 @@ class IndexFile:
         if len(self._mirror) < size:
             raise CorruptIndexError(self.path, f"{size} bytes expected, {len(self._mirror)} found")
         if file is not None and self._writable:
-            self._fs.truncate(file, self.capacity * self.entry_bytes)
+            # There may be more entries than fit: the setting may have been lowered since.
+            self._fs.truncate(file, max(size, self.capacity * self.entry_bytes))
 
     def _count_entries(self) -> int:
         """Count the entries before the zeros that a crash, or a writer at work, leaves behind."""

@@ -141,7 +141,8 @@ class PartitionLog:
         unstable = self._first_unstable_offset
         if unstable is None or unstable > self.high_watermark:
             return self.high_watermark
-        return unstable
+        # The records at the start of a transaction may be deleted while it is still undecided.
+        return max(unstable, self.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -246,12 +247,12 @@ class PartitionLog:
             return self.high_watermark
 
     def _repeated(self, duplicate: BatchMetadata, valid: ValidBatch) -> AppendInfo:
-        is_append_time = valid.log_append_time_ms != NO_TIMESTAMP
         return AppendInfo(
             first_offset=duplicate.first_offset,
             last_offset=duplicate.last_offset,
             max_timestamp_ms=duplicate.timestamp_ms,
-            log_append_time_ms=duplicate.timestamp_ms if is_append_time else NO_TIMESTAMP,
+            # Whoever set it: which of the two is not remembered, and Kafka answers the same.
+            log_append_time_ms=duplicate.timestamp_ms,
             log_start_offset=self.log_start_offset,
             size_bytes=valid.header.size_bytes,
             is_duplicate=True,

@@ -320,7 +320,7 @@ class _Loader:
         data = self._fs.read_file(path)
         if data is None:
             if self._request.writable:
-                self._fs.write_atomically(path, format_epochs(()))
+                self._fs.write_atomically(path, b"")  # without a count, as Kafka creates it
             return LeaderEpochs()
         try:
             return LeaderEpochs(parse_epochs(path, data))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from siltstone.errors import (
     CorruptBatchError,
+    CorruptIndexError,
     DecodeError,
     LogDirOfflineError,
     OffsetOrderError,
@@ -167,7 +168,7 @@ class Segment:
     def max_timestamp(self) -> TimestampOffset:
         """The newest timestamp and the last offset of the batch that first reached it."""
         if self._max_timestamp is None:
-            self._max_timestamp = self.time_index.last
+            self._max_timestamp = self._newest_timestamp()
         return self._max_timestamp
 
     @property
@@ -331,7 +332,11 @@ class Segment:
 
     def become_inactive(self) -> None:
         """Write the final time index entry and cut every file to its content."""
-        self.time_index.maybe_append(self.max_timestamp, final=True)
+        try:
+            self.time_index.maybe_append(self.max_timestamp, final=True)
+        except CorruptIndexError as error:
+            self._start_indexes_over(error)
+            self.time_index.maybe_append(self.max_timestamp, final=True)
         self.offset_index.file.trim()
         self.time_index.file.trim()
         if self.file.size_bytes() > self.size_bytes:
@@ -403,32 +408,52 @@ class Segment:
     def _time_hint(self, target_ms: int) -> int:
         """Return an offset before which nothing is as new as `target_ms`."""
         entry = self.time_index.find(target_ms)
-        if entry.offset == self.base_offset:
-            return entry.offset
+        return entry.offset if self._is_trusted_time(entry) else self.base_offset
+
+    def _is_trusted_time(self, entry: TimestampOffset) -> bool:
+        """Hold an entry of the time index against the batch that it speaks of."""
+        if entry.timestamp_ms == NO_TIMESTAMP and entry.offset == self.base_offset:
+            return True
         for stored in self._headers_from(entry.offset):
             if stored.header.last_offset >= entry.offset:
-                if stored.header.max_timestamp_ms == entry.timestamp_ms:
-                    return entry.offset
-                break
-        return self.base_offset  # The entry contradicts the log, see `_headers_from`.
+                return stored.header.max_timestamp_ms == entry.timestamp_ms
+        return False
 
     def _index(self, header: BatchHeader, position: int) -> None:
         max_timestamp_ms = header.max_timestamp_ms
         if max_timestamp_ms > self.max_timestamp.timestamp_ms:
             self._max_timestamp = TimestampOffset(max_timestamp_ms, header.last_offset)
         if self._bytes_since_index > self.index_interval_bytes:
-            if not self.offset_index.is_full:
-                self.offset_index.append(header.last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp)
+            try:
+                if not self.offset_index.is_full:
+                    self.offset_index.append(header.last_offset, position)
+                self.time_index.maybe_append(self.max_timestamp)
+            except CorruptIndexError as error:
+                self._start_indexes_over(error)
             self._bytes_since_index = 0
         self._bytes_since_index += header.size_bytes
 
+    def _start_indexes_over(self, error: CorruptIndexError) -> None:
+        """Drop entries that contradict what is appended: without them a look-up is only slower."""
+        logger.warning("%s: starting the indexes of the segment over", error)
+        self.offset_index.file.truncate(0)
+        self.time_index.file.truncate(0)
+
     def _newest_timestamp(self) -> TimestampOffset:
-        """Find the newest timestamp behind the last time index entry, as a restart would."""
+        """Find the newest timestamp.
+
+        What the time index says is checked, and what follows its last entry is looked through:
+        an index that lacks its end must not hide records from those who look for their time.
+        """
         newest = self.time_index.last
-        for stored in self._headers_from(newest.offset):
-            if stored.header.max_timestamp_ms > newest.timestamp_ms:
-                newest = TimestampOffset(stored.header.max_timestamp_ms, stored.header.last_offset)
+        if not self._is_trusted_time(newest):
+            newest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        # Behind damage nothing can be read, so nothing there can be found by its time either.
+        with contextlib.suppress(CorruptBatchError):
+            for stored in self._headers_from(newest.offset):
+                header = stored.header
+                if header.max_timestamp_ms > newest.timestamp_ms:
+                    newest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
         return newest
 
     def _header_at(self, position: int) -> StoredHeader:

@@ -58,13 +58,17 @@ def read_single_batch(
     """
     batch = read_batch(data)
     header = batch.header
-    if header.size_bytes != len(data):
-        raise InvalidRecordError(str(partition), "more than one batch in a request")
+    if origin is AppendOrigin.CLIENT and header.base_offset != 0:
+        raise InvalidRecordError(
+            str(partition), f"base offset is {header.base_offset}, a producer's must be 0"
+        )
     if header.size_bytes > config.max_message_bytes:
         raise RecordTooLargeError(
             str(partition), header.size_bytes, "max.message.bytes", config.max_message_bytes
         )
     batch.check_crc()
+    if header.size_bytes != len(data):
+        raise InvalidRecordError(str(partition), "more than one batch in a request")
     if origin is AppendOrigin.CLIENT:
         _check_client_header(partition, header)
     return batch
@@ -72,9 +76,7 @@ def read_single_batch(
 
 def _check_client_header(partition: TopicPartition, header: BatchHeader) -> None:
     reason = None
-    if header.base_offset != 0:
-        reason = f"base offset is {header.base_offset}, a producer's must be 0"
-    elif header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         reason = (
             f"header says {header.record_count} records in {header.last_offset_delta + 1} offsets"
         )

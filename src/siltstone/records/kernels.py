@@ -72,7 +72,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 @intrinsic
-def _load_u64(typing_context: Any, data: Any, position: Any) -> Any:
+def load_u64(typing_context: Any, data: Any, position: Any) -> Any:
     """Load 8 bytes at a position of a byte array, whatever its alignment."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -150,7 +150,7 @@ def crc32c(data: Any, start: int, end: int) -> int:
     crc = np.uint64(0xFFFFFFFF)
     position = start
     while position + 8 <= end:
-        crc = _crc_step(crc, _load_u64(data, position))
+        crc = _crc_step(crc, load_u64(data, position))
         position += 8
     while position < end:
         index = (crc ^ np.uint64(data[position])) & np.uint64(0xFF)
@@ -161,7 +161,7 @@ def crc32c(data: Any, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _read_i64(data: Any, position: int) -> int:
-    return np.int64(_swap_u64(_load_u64(data, position)))
+    return np.int64(_swap_u64(load_u64(data, position)))
 
 
 @njit(cache=True, nogil=True)
@@ -252,7 +252,7 @@ def walk_batches(
 
 
 @njit(cache=True, nogil=True)
-def _read_varint(data: Any, position: int, end: int, max_bytes: int) -> tuple[int, int]:
+def read_varint(data: Any, position: int, end: int, max_bytes: int) -> tuple[int, int]:
     """Return (value, position after it), the position -1 if there is no sound varint."""
     if position < end and data[position] < 0x80:
         byte = np.int64(data[position])
@@ -273,42 +273,42 @@ def _read_varint(data: Any, position: int, end: int, max_bytes: int) -> tuple[in
 
 
 @njit(cache=True, nogil=True)
-def _read_record(data: Any, position: int, end: int) -> tuple[int, int, int, int, int, int, int]:
+def read_record(data: Any, position: int, end: int) -> tuple[int, int, int, int, int, int, int]:
     """Take one record apart.
 
     Return (position after it, timestamp delta, offset delta, key position, key length, value
     length, header count); the position is -1 if it is no sound record.
     """
     bad = (-1, 0, 0, 0, 0, 0, 0)
-    length, position = _read_varint(data, position, end, _MAX_VARINT_BYTES)
+    length, position = read_varint(data, position, end, _MAX_VARINT_BYTES)
     if position < 0 or length < 1 or length > end - position:
         return bad
     record_end = position + length
     position += 1  # attributes, which nobody uses
-    timestamp_delta, position = _read_varint(data, position, record_end, _MAX_VARLONG_BYTES)
+    timestamp_delta, position = read_varint(data, position, record_end, _MAX_VARLONG_BYTES)
     if position < 0:
         return bad
-    offset_delta, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    offset_delta, position = read_varint(data, position, record_end, _MAX_VARINT_BYTES)
     if position < 0:
         return bad
-    key_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    key_length, position = read_varint(data, position, record_end, _MAX_VARINT_BYTES)
     if position < 0 or key_length < -1 or key_length > record_end - position:
         return bad
     key_position = position
     position += max(key_length, 0)
-    value_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    value_length, position = read_varint(data, position, record_end, _MAX_VARINT_BYTES)
     if position < 0 or value_length < -1 or value_length > record_end - position:
         return bad
     position += max(value_length, 0)
-    header_count, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+    header_count, position = read_varint(data, position, record_end, _MAX_VARINT_BYTES)
     if position < 0 or header_count < 0 or header_count > record_end - position:
         return bad
     for _ in range(header_count):
-        name_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+        name_length, position = read_varint(data, position, record_end, _MAX_VARINT_BYTES)
         if position < 0 or name_length < 0 or name_length > record_end - position:
             return bad
         position += name_length
-        header_length, position = _read_varint(data, position, record_end, _MAX_VARINT_BYTES)
+        header_length, position = read_varint(data, position, record_end, _MAX_VARINT_BYTES)
         if position < 0 or header_length < -1 or header_length > record_end - position:
             return bad
         position += max(header_length, 0)
@@ -346,7 +346,7 @@ def index_records(data: Any, start: int, end: int, batch: Any, records: Any, fir
             key_length,
             value_length,
             header_count,
-        ) = _read_record(data, position, end)
+        ) = read_record(data, position, end)
         if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
             return -1
         previous_delta = offset_delta
@@ -387,7 +387,7 @@ def check_records(
     max_timestamp_ms = NO_TIMESTAMP
     position = start
     for number in range(record_count):
-        position, timestamp_delta, offset_delta, _, key_length, _, _ = _read_record(
+        position, timestamp_delta, offset_delta, _, key_length, _, _ = read_record(
             data, position, end
         )
         if position < 0 or offset_delta != number:

@@ -94,6 +94,7 @@ final class DrivenLog {
             return null;
         }
         if (!isOpen) throw new IllegalStateException("the log is closed");
+        if (CleanOps.knows(op)) return CleanOps.run(op, log, time, command);
         switch (op) {
             case "state":
                 return null;

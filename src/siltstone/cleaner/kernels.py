@@ -1,0 +1,494 @@
+"""Loops of a pass over batch bytes, compiled by numba: hash keys, find winners, judge, rewrite.
+
+The rules are those of `survival`, whose functions are the twins of what is decided here; the plain
+engine in `reference` is the twin of the whole. As in `records.kernels`, a kernel never raises and
+reads only between the positions it was given.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from siltstone.records.kernels import crc32c, load_u64, read_record, read_varint
+from siltstone.records.layout import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_POSITION,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+)
+
+# What a byte of marks says about a record.
+WINNER: Final = 1  # the last one of its key so far
+TOMBSTONE: Final = 2
+KEYLESS: Final = 4
+
+# What the transaction tracker says about a batch.
+DATA: Final = 0
+ABORTED: Final = 1
+MARKER: Final = 2
+SPENT_MARKER: Final = 3  # no data of its transaction is left
+
+# What becomes of a batch; the names are those of survival.BatchFate.
+COPIED: Final = 0
+REBUILT: Final = 1
+EMPTIED: Final = 2
+DISCARDED: Final = 3
+
+# Why a kernel stopped.
+AT_END: Final = 0
+REFUSED: Final = 1  # the bytes are no sound records
+FULL: Final = 2  # the table, or the output, must grow first
+COMPRESSED: Final = 3  # the next batch must be decompressed first
+
+# Slots of the counts that `judge_batches` adds up.
+SUPERSEDED: Final = 0
+KEYLESS_REMOVED: Final = 1
+ABORTED_REMOVED: Final = 2
+TOMBSTONES_KEPT: Final = 3
+TOMBSTONES_REMOVED: Final = 4
+MARKERS_KEPT: Final = 5
+MARKERS_REMOVED: Final = 6
+RECORDS_KEPT: Final = 7
+RECORDS_READ: Final = 8
+BATCHES_EMPTIED: Final = 9
+COUNTS: Final = 10
+
+_ORDINAL_MASK: Final = 0xFFFFFFFF
+_MAX_VARINT_BYTES: Final = 5
+_MAX_VARLONG_BYTES: Final = 10
+# What a rebuilt record can grow by: a longer timestamp delta, and a longer length before it.
+_RECORD_GROWTH_BYTES: Final = 14
+
+
+@intrinsic
+def _prefetch(typing_context: Any, table: Any, slot: Any) -> Any:
+    """Ask for a line of the table ahead of time."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        i32 = ir.IntType(32)
+        pointer = builder.bitcast(
+            builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 2))]),
+            ir.IntType(8).as_pointer(),
+        )
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            [ir.IntType(8).as_pointer()],
+            ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), i32, i32, i32]),
+        )
+        builder.call(
+            function, [pointer, ir.Constant(i32, 1), ir.Constant(i32, 1), ir.Constant(i32, 1)]
+        )
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64), generate
+
+
+@njit(cache=True, nogil=True)
+def _rotate(word: int, bits: int) -> int:
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@njit(cache=True, nogil=True)
+def _sip_round(v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
+    v0 += v1
+    v1 = _rotate(v1, 13) ^ v0
+    v0 = _rotate(v0, 32)
+    v2 += v3
+    v3 = _rotate(v3, 16) ^ v2
+    v0 += v3
+    v3 = _rotate(v3, 21) ^ v0
+    v2 += v1
+    v1 = _rotate(v1, 17) ^ v2
+    v2 = _rotate(v2, 32)
+    return v0, v1, v2, v3
+
+
+@njit(cache=True, nogil=True)
+def siphash128(data: Any, start: int, length: int, key0: int, key1: int) -> tuple[int, int]:
+    """Return SipHash-2-4 with 128 bits of `data[start:start + length]`. Twin: `siphash`."""
+    v0 = key0 ^ np.uint64(0x736F6D6570736575)
+    v1 = key1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    v2 = key0 ^ np.uint64(0x6C7967656E657261)
+    v3 = key1 ^ np.uint64(0x7465646279746573)
+    position = start
+    end = start + length
+    block = np.uint64(0)
+    while position + 8 <= end:
+        block = load_u64(data, position)
+        v3 ^= block
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0 ^= block
+        position += 8
+    word = np.uint64(length & 0xFF) << np.uint64(56)
+    shift = 0
+    while position < end:
+        word |= np.uint64(data[position]) << np.uint64(shift)
+        shift += 8
+        position += 1
+    v3 ^= word
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0 ^= word
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    low = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return low, v0 ^ v1 ^ v2 ^ v3
+
+
+@njit(cache=True, nogil=True)
+def index_keys(
+    data: Any,
+    batches: Any,
+    modes: Any,
+    first: int,
+    whole_payload: bool,
+    key0: int,
+    key1: int,
+    table: Any,
+    used: int,
+    marks: Any,
+    ordinal: int,
+    hashes: Any,
+) -> tuple[int, int, int, int]:
+    """Enter the keys of data batches from number `first` on; return (batch, used, ordinal, why).
+
+    `table` holds 96 bits of each key's hash and the number of its last record; a record that is
+    followed by another of its key loses its mark. Compressed batches are stopped at, unless
+    `whole_payload` says that `data` is one batch's decompressed payload. `hashes` is room for the
+    largest batch. The caller has made room in `marks`.
+    """
+    mask = np.int64(table.shape[0] - 1)
+    limit = table.shape[0] - table.shape[0] // 4
+    for number in range(first, batches.size):
+        if modes[number] != DATA:
+            continue
+        batch = batches[number]
+        count = batch.record_count
+        if batch.attributes & CODEC_MASK != 0 and not whole_payload:
+            return number, used, ordinal, COMPRESSED
+        if used + count > limit:
+            return number, used, ordinal, FULL
+        position = np.int64(0) if whole_payload else batch.position + HEADER_SIZE
+        end = np.int64(data.size) if whole_payload else batch.position + batch.size_bytes
+        offset_limit = batch.last_offset - batch.base_offset
+        previous_delta = np.int64(-1)
+        for i in range(count):
+            position, _, offset_delta, key_position, key_length, value_length, _ = read_record(
+                data, position, end
+            )
+            if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
+                return number, used, ordinal, REFUSED
+            previous_delta = offset_delta
+            mark = 0
+            if value_length < 0:
+                mark = TOMBSTONE
+            if key_length < 0:
+                mark = KEYLESS
+            else:
+                low, high = siphash128(data, key_position, key_length, key0, key1)
+                hashes[i, 0] = low
+                hashes[i, 1] = high << np.uint64(32)
+                _prefetch(table, np.int64(low) & mask)
+            marks[ordinal + i] = mark
+        if position != end:
+            return number, used, ordinal, REFUSED
+        for i in range(count):
+            if marks[ordinal + i] & KEYLESS:
+                continue
+            marks[ordinal + i] |= WINNER
+            low = hashes[i, 0]
+            high = hashes[i, 1]
+            slot = np.int64(low) & mask
+            entry = high | np.uint64(ordinal + i + 1)
+            while True:
+                found = table[slot, 1]
+                if found == np.uint64(0):
+                    table[slot, 0] = low
+                    table[slot, 1] = entry
+                    used += 1
+                    break
+                if table[slot, 0] == low and (found ^ high) <= np.uint64(_ORDINAL_MASK):
+                    marks[np.int64(found & np.uint64(_ORDINAL_MASK)) - 1] &= ~np.uint8(WINNER)
+                    table[slot, 1] = entry
+                    break
+                slot = (slot + 1) & mask
+        ordinal += count
+    return batches.size, used, ordinal, AT_END
+
+
+@njit(cache=True, nogil=True)
+def move_entries(old: Any, new: Any) -> None:
+    """Enter what is in one table into a larger, empty one."""
+    mask = np.int64(new.shape[0] - 1)
+    for i in range(old.shape[0]):
+        if old[i, 1] != np.uint64(0):
+            slot = np.int64(old[i, 0]) & mask
+            while new[slot, 1] != np.uint64(0):
+                slot = (slot + 1) & mask
+            new[slot, 0] = old[i, 0]
+            new[slot, 1] = old[i, 1]
+
+
+@njit(cache=True, nogil=True)
+def judge_batches(
+    batches: Any,
+    modes: Any,
+    keeps_header: Any,
+    marks: Any,
+    ordinal: int,
+    now_ms: int,
+    fates: Any,
+    has_tombstones: Any,
+    counts: Any,
+) -> int:
+    """Decide what becomes of each batch, and return the ordinal after the last.
+
+    Twins: `survival.batch_rule`, `survives` and `batch_fate`; `keeps_header` comes from outside.
+    """
+    for number in range(batches.size):
+        batch = batches[number]
+        count = batch.record_count
+        mode = modes[number]
+        has_horizon = batch.attributes & DELETE_HORIZON_BIT != 0
+        is_due = has_horizon and batch.base_timestamp_ms <= now_ms
+        counts[RECORDS_READ] += count
+        survivors = np.int64(0)
+        tombstones = np.int64(0)
+        needs_horizon = False
+        if mode == DATA:
+            winners = np.int64(0)
+            keyless = np.int64(0)
+            for i in range(ordinal, ordinal + count):
+                mark = marks[i]
+                if mark & WINNER:
+                    winners += 1
+                    if mark & TOMBSTONE:
+                        tombstones += 1
+                elif mark & KEYLESS:
+                    keyless += 1
+            ordinal += count
+            counts[SUPERSEDED] += count - winners - keyless
+            counts[KEYLESS_REMOVED] += keyless
+            survivors = winners
+            if is_due:
+                counts[TOMBSTONES_REMOVED] += tombstones
+                survivors -= tombstones
+                tombstones = np.int64(0)
+            counts[TOMBSTONES_KEPT] += tombstones
+            counts[RECORDS_KEPT] += survivors
+            needs_horizon = tombstones > 0 and not has_horizon
+        elif mode == ABORTED:
+            counts[ABORTED_REMOVED] += count
+        elif mode == SPENT_MARKER and is_due:
+            counts[MARKERS_REMOVED] += count
+        else:
+            survivors = np.int64(count)
+            counts[MARKERS_KEPT] += count
+            needs_horizon = mode == SPENT_MARKER and not has_horizon
+        has_tombstones[number] = tombstones > 0
+        if survivors == 0:
+            if keeps_header[number]:
+                fates[number] = EMPTIED
+                counts[BATCHES_EMPTIED] += 1
+            else:
+                fates[number] = DISCARDED
+        elif survivors == count and not needs_horizon:
+            fates[number] = COPIED
+        else:
+            fates[number] = REBUILT
+    return ordinal
+
+
+@njit(cache=True, nogil=True)
+def _write_i64(out: Any, position: int, value: int) -> None:
+    word = np.uint64(value)
+    for i in range(8):
+        out[position + i] = np.uint8((word >> np.uint64(56 - 8 * i)) & np.uint64(0xFF))
+
+
+@njit(cache=True, nogil=True)
+def _write_i32(out: Any, position: int, value: int) -> None:
+    word = np.uint32(value)
+    for i in range(4):
+        out[position + i] = np.uint8((word >> np.uint32(24 - 8 * i)) & np.uint32(0xFF))
+
+
+@njit(cache=True, nogil=True)
+def _write_varint(out: Any, position: int, value: int) -> int:
+    raw = np.uint64((value << 1) ^ (value >> 63))
+    while raw >= np.uint64(0x80):
+        out[position] = np.uint8((raw & np.uint64(0x7F)) | np.uint64(0x80))
+        raw >>= np.uint64(7)
+        position += 1
+    out[position] = np.uint8(raw)
+    return position + 1
+
+
+@njit(cache=True, nogil=True)
+def _varint_size(value: int) -> int:
+    raw = np.uint64((value << 1) ^ (value >> 63))
+    size = 1
+    while raw >= np.uint64(0x80):
+        raw >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _finish_header(
+    out: Any, start: int, end: int, attributes: int, base_timestamp_ms: int, count: int
+) -> None:
+    """Write the header fields that a rebuilt batch does not share with its original, and sign."""
+    _write_i32(out, start + 8, end - start - LOG_OVERHEAD)
+    out[start + ATTRIBUTES_POSITION] = np.uint8(0)
+    out[start + ATTRIBUTES_POSITION + 1] = np.uint8(attributes)
+    _write_i64(out, start + 27, base_timestamp_ms)
+    _write_i32(out, start + 57, count)
+    _write_i32(out, start + 17, np.int64(crc32c(out, start + ATTRIBUTES_POSITION, end)))
+
+
+@njit(cache=True, nogil=True)
+def _rebuild(
+    data: Any,
+    batch: Any,
+    is_data: bool,
+    marks: Any,
+    ordinal: int,
+    drops_tombstones: bool,
+    horizon_ms: int,
+    out: Any,
+    start: int,
+) -> tuple[int, int]:
+    """Write a batch anew with its survivors; return (position after it or -1, max timestamp).
+
+    `horizon_ms` is NO_TIMESTAMP for none. Twin: `rebuild.rebuild_batch`.
+    """
+    is_append_time = batch.attributes & TIMESTAMP_TYPE_BIT != 0
+    source = batch.position + HEADER_SIZE
+    source_end = batch.position + batch.size_bytes
+    position = start + HEADER_SIZE
+    base_timestamp_ms = horizon_ms
+    has_base = horizon_ms != NO_TIMESTAMP
+    max_timestamp_ms = np.int64(-(2**63))
+    count = 0
+    for i in range(batch.record_count):
+        length, body = read_varint(data, source, source_end, _MAX_VARINT_BYTES)
+        if body < 0 or length < 1 or length > source_end - body:
+            return -1, 0
+        source = body + length
+        delta, rest = read_varint(data, body + 1, source, _MAX_VARLONG_BYTES)
+        if rest < 0:
+            return -1, 0
+        if is_data:
+            mark = marks[ordinal + i]
+            if mark & WINNER == 0 or (drops_tombstones and mark & TOMBSTONE):
+                continue
+        if is_append_time:
+            timestamp_ms = batch.max_timestamp_ms
+        else:
+            timestamp_ms = batch.base_timestamp_ms + delta
+        if not has_base:
+            base_timestamp_ms = timestamp_ms
+            has_base = True
+        max_timestamp_ms = max(max_timestamp_ms, timestamp_ms)
+        new_delta = timestamp_ms - base_timestamp_ms
+        rest_bytes = source - rest
+        position = _write_varint(out, position, 1 + _varint_size(new_delta) + rest_bytes)
+        out[position] = np.uint8(0)
+        position = _write_varint(out, position + 1, new_delta)
+        out[position : position + rest_bytes] = data[rest:source]
+        position += rest_bytes
+        count += 1
+    if is_append_time:
+        max_timestamp_ms = batch.max_timestamp_ms
+    out[start : start + HEADER_SIZE] = data[batch.position : batch.position + HEADER_SIZE]
+    kept_bits = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+    attributes = batch.attributes & kept_bits
+    if horizon_ms != NO_TIMESTAMP:
+        attributes |= DELETE_HORIZON_BIT
+    _write_i64(out, start + MAX_TIMESTAMP_POSITION, max_timestamp_ms)
+    _finish_header(out, start, position, attributes, base_timestamp_ms, count)
+    return position, max_timestamp_ms
+
+
+@njit(cache=True, nogil=True)
+def rewrite_batches(
+    data: Any,
+    batches: Any,
+    modes: Any,
+    fates: Any,
+    has_tombstones: Any,
+    marks: Any,
+    first: int,
+    ordinal: int,
+    now_ms: int,
+    new_horizon_ms: int,
+    out: Any,
+    written: Any,
+    written_count: int,
+    position: int,
+) -> tuple[int, int, int, int, int]:
+    """Write what is left of the batches from number `first` on.
+
+    Return (batch, ordinal, batches written, position in `out`, why). `written` gets a row of
+    (size, base offset, last offset, max timestamp) for each batch. A compressed batch to be
+    rebuilt is stopped at.
+    """
+    for number in range(first, batches.size):
+        batch = batches[number]
+        fate = fates[number]
+        is_data = modes[number] == DATA
+        if fate != DISCARDED:
+            room = batch.size_bytes
+            if fate == REBUILT:
+                if batch.attributes & CODEC_MASK != 0:
+                    return number, ordinal, written_count, position, COMPRESSED
+                room += batch.record_count * _RECORD_GROWTH_BYTES
+            if room > out.size - position or written_count == written.shape[0]:
+                return number, ordinal, written_count, position, FULL
+            start = position
+            max_timestamp_ms = batch.max_timestamp_ms
+            if fate == COPIED:
+                position += batch.size_bytes
+                out[start:position] = data[batch.position : batch.position + batch.size_bytes]
+            elif fate == EMPTIED:
+                position += HEADER_SIZE
+                out[start:position] = data[batch.position : batch.position + HEADER_SIZE]
+                kept_bits = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+                attributes = batch.attributes & kept_bits
+                _finish_header(out, start, position, attributes, NO_TIMESTAMP, 0)
+            else:
+                horizon_ms = np.int64(NO_TIMESTAMP)
+                if batch.attributes & DELETE_HORIZON_BIT:
+                    horizon_ms = batch.base_timestamp_ms
+                elif has_tombstones[number] or modes[number] == SPENT_MARKER:
+                    horizon_ms = np.int64(new_horizon_ms)
+                drops = batch.attributes & DELETE_HORIZON_BIT != 0 and horizon_ms <= now_ms
+                position, max_timestamp_ms = _rebuild(
+                    data, batch, is_data, marks, ordinal, drops, horizon_ms, out, start
+                )
+                if position < 0:
+                    return number, ordinal, written_count, start, REFUSED
+            written[written_count, 0] = position - start
+            written[written_count, 1] = batch.base_offset
+            written[written_count, 2] = batch.last_offset
+            written[written_count, 3] = max_timestamp_ms
+            written_count += 1
+        if is_data:
+            ordinal += batch.record_count
+    return batches.size, ordinal, written_count, position, AT_END

@@ -1,0 +1,308 @@
+"""A pass with the kernels, in this process: two walks over the sources of one log.
+
+The first checks every CRC and enters every key, so that afterwards each record is known to be the
+last of its key or not. The second decides what is left of each batch and writes it. Between them
+only a byte per record and the table of keys are kept.
+"""
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siltstone.cleaner import kernels
+from siltstone.cleaner.chunks import Chunk, ChunkReader
+from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.cleaner.output import GroupWriter
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.rebuild import rebuild_batch
+from siltstone.cleaner.result import GroupResult, PassCounts, PassResult
+from siltstone.cleaner.storage import DirectoryStorage, PassStorage
+from siltstone.cleaner.survival import is_last_of_producer
+from siltstone.cleaner.transactions import TransactionTracker
+from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.log.filesystem import File
+from siltstone.records.batch import Batch, read_batch, read_header
+from siltstone.records.crc32c import crc32c
+from siltstone.records.layout import DELETE_HORIZON_BIT
+from siltstone.records.scan import as_bytes
+
+_OUTPUT_BYTES: Final = 8 << 20
+_OUTPUT_BATCHES: Final = 1 << 14
+
+
+class LocalEngine:
+    """Carries out plans in this process, one partition at a time.
+
+    `attempt` names the files it writes: two attempts at one plan do not get in each other's way.
+    """
+
+    def __init__(self, attempt: str = "local") -> None:
+        self._attempt = attempt
+
+    def run(self, plan: CleaningPlan) -> PassResult:
+        """Write the cleaned files that the plan asks for; leave the live log alone."""
+        started = time.perf_counter()
+        cleaning = _Cleaning(plan, DirectoryStorage(plan.directory), self._attempt)
+        crcs = cleaning.enter_keys()
+        groups = tuple(cleaning.clean(group) for group in plan.groups)
+        seconds = time.perf_counter() - started
+        return PassResult(plan.pass_id, groups, cleaning.total_counts(), crcs, seconds)
+
+
+class _Verdict:
+    """What becomes of the batches of one chunk."""
+
+    __slots__ = ("fates", "has_tombstones")
+
+    def __init__(self, count: int) -> None:
+        self.fates: NDArray[np.uint8] = np.empty(count, np.uint8)
+        self.has_tombstones: NDArray[np.bool_] = np.empty(count, np.bool_)
+
+
+class _Cleaning:
+    def __init__(self, plan: CleaningPlan, storage: PassStorage, attempt: str) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._attempt = attempt
+        self._sizes = {source.base_offset: source.size_bytes for source in plan.sources}
+        self._last_records = {record.producer_id: record for record in plan.last_records}
+        self._reader = ChunkReader()
+        self._keys = KeyMarks(plan.hash_key)
+        self._tracker = TransactionTracker(plan.aborted)
+        self._ordinal = 0  # of the next record in a data batch, in the second walk
+        self._counts = np.zeros(kernels.COUNTS, np.int64)
+        self._totals = PassCounts()
+        self._out = np.empty(_OUTPUT_BYTES, np.uint8)
+        self._written = np.empty((_OUTPUT_BATCHES, 4), np.int64)
+
+    # The first walk
+
+    def enter_keys(self) -> tuple[int, ...]:
+        """Check every batch and enter every key; return the CRC of each source file."""
+        tracker = TransactionTracker(self._plan.aborted)
+        crcs = []
+        for source in self._plan.sources:
+            file = self._storage.open_source(source.base_offset)
+            crc = 0
+            for chunk in self._reader.iter_chunks(file, source.size_bytes, tracker, check_crc=True):
+                crc = crc32c(chunk.view, crc)
+                self._enter_chunk(file, chunk)
+            crcs.append(crc)
+        return tuple(crcs)
+
+    def _enter_chunk(self, file: File, chunk: Chunk) -> None:
+        number = 0
+        while number < len(chunk.batches):
+            number, why = self._keys.enter(chunk.data, chunk.batches, chunk.modes, number)
+            if why == kernels.COMPRESSED:
+                self._enter_compressed(file, chunk, number)
+                number += 1
+            elif why == kernels.REFUSED:
+                _explain(file, chunk, number)
+
+    def _enter_compressed(self, file: File, chunk: Chunk, number: int) -> None:
+        batch = _batch_at(chunk, number)
+        try:
+            payload = as_bytes(batch.payload())
+        except DecodeError as error:
+            raise _corrupt(file, chunk, number, error) from error
+        row = slice(number, number + 1)
+        _, why = self._keys.enter(
+            payload, chunk.batches[row], chunk.modes[row], 0, whole_payload=True
+        )
+        if why == kernels.REFUSED:
+            _explain(file, chunk, number)
+
+    # The second walk
+
+    def clean(self, group: Sequence[int]) -> GroupResult:
+        """Clean one segment group; a single segment in which nothing changes is left alone."""
+        if len(group) == 1 and self._is_unchanged(group[0]):
+            return GroupResult(tuple(group), (), is_unchanged=True)
+        writer = GroupWriter(self._plan, group, self._storage, self._attempt)
+        self._tracker.kept_aborts.clear()
+        for base_offset in group:
+            file = self._storage.open_source(base_offset)
+            for chunk in self._iter_chunks(file, base_offset):
+                ordinal = self._ordinal
+                verdict = self._judge(chunk, self._counts)
+                self._write_chunk(file, chunk, verdict, ordinal, writer)
+            self._totals.bytes_read += self._sizes[base_offset]
+        self._totals.bytes_written += writer.bytes_written
+        return GroupResult(
+            tuple(group), writer.finish(self._tracker.kept_aborts), is_unchanged=False
+        )
+
+    def total_counts(self) -> PassCounts:
+        """Return what became of every record."""
+        counts = self._counts
+        totals = self._totals
+        totals.superseded = int(counts[kernels.SUPERSEDED])
+        totals.keyless_removed = int(counts[kernels.KEYLESS_REMOVED])
+        totals.aborted_removed = int(counts[kernels.ABORTED_REMOVED])
+        totals.tombstones_kept = int(counts[kernels.TOMBSTONES_KEPT])
+        totals.tombstones_removed = int(counts[kernels.TOMBSTONES_REMOVED])
+        totals.markers_kept = int(counts[kernels.MARKERS_KEPT])
+        totals.markers_removed = int(counts[kernels.MARKERS_REMOVED])
+        totals.records_kept = int(counts[kernels.RECORDS_KEPT])
+        totals.records_read = int(counts[kernels.RECORDS_READ])
+        totals.batches_emptied = int(counts[kernels.BATCHES_EMPTIED])
+        return totals
+
+    def _iter_chunks(self, file: File, base_offset: int) -> Any:
+        return self._reader.iter_chunks(
+            file, self._sizes[base_offset], self._tracker, check_crc=False
+        )
+
+    def _is_unchanged(self, base_offset: int) -> bool:
+        """Judge a segment without writing; if anything changes, all is as before the call."""
+        before = copy.deepcopy(self._tracker), self._ordinal, self._totals.earliest_horizon_ms
+        counts = self._counts.copy()
+        file = self._storage.open_source(base_offset)
+        for chunk in self._iter_chunks(file, base_offset):
+            if self._judge(chunk, counts).fates.any():
+                self._tracker, self._ordinal, self._totals.earliest_horizon_ms = before
+                return False
+        self._counts = counts
+        self._totals.bytes_read += self._sizes[base_offset]
+        return True
+
+    def _judge(self, chunk: Chunk, counts: NDArray[np.int64]) -> _Verdict:
+        verdict = _Verdict(len(chunk.batches))
+        self._ordinal = kernels.judge_batches(
+            chunk.batches,
+            chunk.modes,
+            self._keeps_header(chunk),
+            self._keys.marks,
+            self._ordinal,
+            self._plan.now_ms,
+            verdict.fates,
+            verdict.has_tombstones,
+            counts,
+        )
+        self._note_horizons(chunk, verdict)
+        return verdict
+
+    def _keeps_header(self, chunk: Chunk) -> NDArray[np.bool_]:
+        batches = chunk.batches
+        keeps: NDArray[np.bool_] = batches["last_offset"] + 1 == self._plan.end_offset
+        if self._last_records:
+            for number in np.flatnonzero(batches["producer_id"] >= 0):
+                last_record = self._last_records.get(int(batches["producer_id"][number]))
+                if last_record is not None and is_last_of_producer(
+                    _batch_at(chunk, int(number)).header, last_record
+                ):
+                    keeps[number] = True
+        return keeps
+
+    def _note_horizons(self, chunk: Chunk, verdict: _Verdict) -> None:
+        """Remember when the first tombstone or marker that stays is due."""
+        batches = chunk.batches
+        stays = (verdict.fates == kernels.COPIED) | (verdict.fates == kernels.REBUILT)
+        waits = stays & (verdict.has_tombstones | (chunk.modes == kernels.SPENT_MARKER))
+        if not waits.any():
+            return
+        has_horizon = (batches["attributes"] & DELETE_HORIZON_BIT) != 0
+        if (waits & has_horizon).any():
+            self._totals.note_horizon(int(batches["base_timestamp_ms"][waits & has_horizon].min()))
+        if (waits & ~has_horizon).any():
+            self._totals.note_horizon(self._new_horizon_ms)
+
+    @property
+    def _new_horizon_ms(self) -> int:
+        return self._plan.now_ms + self._plan.delete_retention_ms
+
+    def _write_chunk(
+        self, file: File, chunk: Chunk, verdict: _Verdict, ordinal: int, writer: GroupWriter
+    ) -> None:
+        number = count = position = 0
+        while number < len(chunk.batches):
+            number, ordinal, count, position, why = kernels.rewrite_batches(
+                chunk.data,
+                chunk.batches,
+                chunk.modes,
+                verdict.fates,
+                verdict.has_tombstones,
+                self._keys.marks,
+                number,
+                ordinal,
+                self._plan.now_ms,
+                self._new_horizon_ms,
+                self._out,
+                self._written,
+                count,
+                position,
+            )
+            if why == kernels.REFUSED:
+                _explain(file, chunk, number)
+            self._hand_over(writer, count, position)
+            if why == kernels.FULL and not count:
+                self._out = np.empty(2 * len(self._out), np.uint8)
+            count = position = 0
+            if why == kernels.COMPRESSED:
+                self._write_compressed(chunk, number, verdict, ordinal, writer)
+                if chunk.modes[number] == kernels.DATA:
+                    ordinal += int(chunk.batches["record_count"][number])
+                number += 1
+
+    def _hand_over(self, writer: GroupWriter, count: int, position: int) -> None:
+        if count:
+            rows = self._written[:count]
+            writer.add(
+                self._out[:position].data,
+                sizes=rows[:, 0],
+                base_offsets=rows[:, 1],
+                last_offsets=rows[:, 2],
+                max_timestamps=rows[:, 3],
+            )
+
+    def _write_compressed(
+        self, chunk: Chunk, number: int, verdict: _Verdict, ordinal: int, writer: GroupWriter
+    ) -> None:
+        """Rebuild a batch whose records must be decompressed, and compressed again."""
+        batch = _batch_at(chunk, number)
+        header = batch.header
+        horizon_ms = header.delete_horizon_ms
+        drops = horizon_ms is not None and horizon_ms <= self._plan.now_ms
+        is_spent = chunk.modes[number] == kernels.SPENT_MARKER
+        if horizon_ms is None and (verdict.has_tombstones[number] or is_spent):
+            horizon_ms = self._new_horizon_ms
+        records = list(batch.iter_records())
+        if chunk.modes[number] == kernels.DATA:
+            marks = self._keys.marks[ordinal : ordinal + len(records)]
+            stays = (marks & kernels.WINNER) != 0
+            if drops:
+                stays &= (marks & kernels.TOMBSTONE) == 0
+            records = [records[i] for i in np.flatnonzero(stays)]
+        data = rebuild_batch(header, records, horizon_ms)
+        rebuilt = read_header(data)
+        writer.add(
+            data,
+            sizes=np.array([rebuilt.size_bytes]),
+            base_offsets=np.array([rebuilt.base_offset]),
+            last_offsets=np.array([rebuilt.last_offset]),
+            max_timestamps=np.array([rebuilt.max_timestamp_ms]),
+        )
+
+
+def _batch_at(chunk: Chunk, number: int) -> Batch:
+    return read_batch(chunk.view, int(chunk.batches["position"][number]))
+
+
+def _corrupt(file: File, chunk: Chunk, number: int, error: DecodeError) -> CorruptBatchError:
+    position = chunk.position + int(chunk.batches["position"][number])
+    return CorruptBatchError(file.path, position, error.reason)
+
+
+def _explain(file: File, chunk: Chunk, number: int) -> NoReturn:
+    """Ask the plain code why a kernel refused a batch."""
+    try:
+        for _ in _batch_at(chunk, number).iter_records():
+            pass
+    except DecodeError as error:
+        raise _corrupt(file, chunk, number, error) from error
+    raise AssertionError(f"kernel and twin disagree about batch {number} of {file.path}")
