@@ -104,15 +104,16 @@ class Refusal:
     lasts: bool = False
 
 
-def every_crash(steps: Sequence[Step]) -> Iterator[Crash]:
+def every_crash(steps: Sequence[Step], *, within_writes: bool = True) -> Iterator[Crash]:
     """Yield a crash before each step, within each write, and after the last step.
 
     After one step is before the next: nothing on disk tells the two apart.
     """
     for number, step in enumerate(steps):
         yield Crash(number)
-        for kept_bytes in _cut_points(step):
-            yield Crash(number, kept_bytes=kept_bytes)
+        if within_writes:
+            for kept_bytes in _cut_points(step):
+                yield Crash(number, kept_bytes=kept_bytes)
     if steps:
         yield Crash(len(steps) - 1, When.AFTER)
 

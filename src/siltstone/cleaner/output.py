@@ -95,13 +95,12 @@ class GroupWriter:
 
     def _segment_for(self, base_offset: int, last_offset: int, size_bytes: int) -> "_SegmentWriter":
         if not self._segments:
-            return self._open_segment(self._group[0])
+            self._open_segment(self._group[0])
         current = self._segments[-1]
-        is_full = current.size_bytes and (
-            current.size_bytes + size_bytes > self._limit_bytes
-            or last_offset - current.base_offset > MAX_RELATIVE_OFFSET
-        )
-        return self._open_segment(base_offset) if is_full else current
+        is_full = current.size_bytes and current.size_bytes + size_bytes > self._limit_bytes
+        # Also of an empty segment: what fitted the base of an overflowed one may all be gone.
+        overflows = last_offset - current.base_offset > MAX_RELATIVE_OFFSET
+        return self._open_segment(base_offset) if is_full or overflows else current
 
     def _open_segment(self, base_offset: int) -> "_SegmentWriter":
         segment = _SegmentWriter(self._plan, base_offset, self._storage, self._attempt)

@@ -93,7 +93,10 @@ def dump(
     """
     paths = [Path(name) for names in files or [] for name in names.split(",") if name]
     for target in targets or []:
-        paths += _find_files(target, log_dir)
+        found = _find_files(target, log_dir)
+        if verify_index_only or index_sanity_check:
+            found = [path for path in found if _is_index(path)]
+        paths += found
     if not paths:
         raise UsageError("nothing to dump: name a topic, a directory or --files")
     dumper = _Dumper(
@@ -171,6 +174,11 @@ def _print(line: Line, path: Path, output_format: OutputFormat) -> None:
         output.print_json({"file": str(path), **line.document})
     else:
         output.print_line(line.text)
+
+
+def _is_index(path: Path) -> bool:
+    name = filenames.parse_segment_file(path.name)
+    return name is not None and name.extension in (filenames.OFFSET_INDEX, filenames.TIME_INDEX)
 
 
 def _find_files(target: str, log_dirs: Sequence[Path] | None) -> list[Path]:

@@ -92,7 +92,6 @@ class LogFileReader:
                     self.end_position += batch.header.size_bytes
             except TruncatedDataError:
                 if start + len(chunk) >= self._limit:
-                    self.tail_is_zero = self._is_zero(self.end_position)
                     return
             except DecodeError as error:
                 if self._is_zero(self.end_position):

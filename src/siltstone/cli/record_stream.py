@@ -31,8 +31,11 @@ class PartitionStream:
         log = reader.get_log(partition)
         self.next_offset = find_start(log, wanted, end_offset(log, isolation))
 
-    def read(self) -> list[ConsumedRecord] | None:
-        """Return the next records, perhaps none of a part of the log; None at its end."""
+    def read(self) -> Iterator[ConsumedRecord] | None:
+        """Go on with the next part of the log, which may hide all of its records; None at the end.
+
+        The part counts as read once the iterator is exhausted.
+        """
         log = self._reader.get_log(self.partition)
         # Retention may have overtaken us since the last time.
         self.next_offset = max(self.next_offset, log.log_start_offset)
@@ -41,7 +44,7 @@ class PartitionStream:
         result = log.read(self.next_offset, _READ_BYTES, self._isolation)
         if result.slice is None:
             return None
-        return list(self._visible_records(result))
+        return self._visible_records(result)
 
     def _visible_records(self, result: ReadResult) -> Iterator[ConsumedRecord]:
         assert result.slice is not None

@@ -154,6 +154,8 @@ class IndexFile:
             raise CorruptIndexError(
                 self.path, f"{size} bytes are no multiple of {self.entry_bytes}"
             )
+        if size == self.entry_bytes:
+            return 1  # It may be all zeros: a first record of the very start of 1970.
         zeros = bytes(self.entry_bytes)
         low, high = 0, size // self.entry_bytes
         while low < high:

@@ -91,15 +91,16 @@ class LocalLog:
         if self._unflushed_records >= self.config.flush_messages:
             self.flush(self.log_end_offset)
 
-    def must_roll(self, size_bytes: int, last: BatchHeader, now_ms: int) -> bool:
+    def must_roll(self, size_bytes: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Say whether an append of so many bytes needs a new segment first."""
         active = self.segments.active
+        newest_ms = max(header.max_timestamp_ms for header in headers)
         return (
             active.size_bytes + size_bytes > self.config.segment_bytes
-            or (active.size_bytes > 0 and self._is_too_old(active, last.max_timestamp_ms, now_ms))
+            or (active.size_bytes > 0 and self._is_too_old(active, newest_ms, now_ms))
             or active.offset_index.is_full
             or active.time_index.is_full
-            or not active.fits(last.last_offset)
+            or not active.fits(headers[-1].last_offset)
         )
 
     def is_idle_and_old(self) -> bool:

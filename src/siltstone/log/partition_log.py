@@ -270,7 +270,7 @@ class PartitionLog:
         local = self._local
         with local.writing():
             self._assign_epochs(headers)
-            if local.must_roll(size_bytes, headers[-1], now_ms):
+            if local.must_roll(size_bytes, headers, now_ms):
                 self._roll(max(local.log_end_offset, headers[0].base_offset))
             local.append(buffers, headers)
             self._complete(self.producer_state.apply(prepared))
@@ -324,7 +324,7 @@ class PartitionLog:
 
     def _roll(self, base_offset: int) -> None:
         self.producer_state.update_map_end_offset(base_offset)
-        self._snapshots.take(self.producer_state, durable=False)
+        self._take_snapshot(durable=False)
         self._local.roll(base_offset)
         self._background(lambda: self._flush_rolled(base_offset))
 
@@ -467,7 +467,7 @@ class PartitionLog:
             self._local.check_writable()
             with self._local.writing():
                 for segment in self.segments:
-                    self._remove(segment)
+                    self._local.remove(segment)
                 self._local.start_at(offset)
                 self.log_start_offset = self.high_watermark = offset
                 self.leader_epochs.clear()
@@ -515,7 +515,7 @@ class PartitionLog:
         for segment in self.segments.from_offset(state.map_end_offset):
             replay_segment(segment, state, self.log_end_offset)
         state.update_map_end_offset(self.log_end_offset)
-        self._snapshots.take(state, durable=True)
+        self._take_snapshot(durable=True)
         state.on_high_watermark_updated(self.high_watermark)
         self._first_unstable_offset = state.first_unstable_offset
 
@@ -551,6 +551,9 @@ class PartitionLog:
                     if base_offset not in kept:
                         self._snapshots.delete(base_offset)
 
+    def _take_snapshot(self, *, durable: bool) -> None:
+        self._snapshots.take(self.producer_state, self.log_start_offset, durable=durable)
+
     # Durability, settings and the end
 
     def flush(self) -> None:
@@ -584,7 +587,7 @@ class PartitionLog:
             if self._local.is_writable:
                 self._local.flush(self.log_end_offset)
                 with self._local.writing():
-                    self._snapshots.take(self.producer_state, durable=True)
+                    self._take_snapshot(durable=True)
             self._local.close()
 
     def mark_deleted(self, directory: Path) -> None:

@@ -36,10 +36,11 @@ class ProducerSnapshots:
         """The highest offset that there is a snapshot of."""
         return max(self.offsets, default=None)
 
-    def take(self, state: ProducerState, *, durable: bool) -> None:
-        """Write the state as it is now, unless that was done already."""
+    def take(self, state: ProducerState, log_start_offset: int, *, durable: bool) -> None:
+        """Write the state as it is now, unless that was done already, or the log is empty."""
         offset = state.map_end_offset
-        if offset <= (self.latest_offset or 0):
+        latest_offset = self.latest_offset
+        if offset <= (log_start_offset if latest_offset is None else latest_offset):
             return
         if self._writable:
             path = filenames.snapshot_path(self._directory, offset)

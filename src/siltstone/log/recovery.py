@@ -214,7 +214,7 @@ class _Loader:
         self._load_state_before(segments[0].base_offset)
         for segment in segments:
             self._state.update_map_end_offset(segment.base_offset)
-            self._snapshots.take(self._state, durable=True)
+            self._snapshots.take(self._state, request.log_start_offset, durable=True)
             found = recover_segment(segment, self._state, self._epochs)
             if not found.cut_bytes:
                 continue
@@ -257,7 +257,7 @@ class _Loader:
                 break
             if segment.base_offset in snapshot_at and segment.base_offset >= state.map_end_offset:
                 state.update_map_end_offset(segment.base_offset)
-                self._snapshots.take(state, durable=True)
+                self._snapshots.take(state, self._request.log_start_offset, durable=True)
             replay_segment(segment, state, end_offset)
         state.update_map_end_offset(end_offset)
 
@@ -302,18 +302,22 @@ class _Loader:
 
     def _rebuild_producer_state(self, log_start_offset: int, log_end_offset: int) -> None:
         self._snapshots.delete_outside(log_start_offset, log_end_offset)
-        self._snapshots.load_latest(
-            self._state,
-            log_start_offset=log_start_offset,
-            end_offset=log_end_offset,
-            now_ms=self._request.now_ms,
-            expiration_ms=self._request.producer_expiration_ms,
-        )
-        # The next unclean stop starts its replay at one of these.
-        last_two = frozenset(self._segments.base_offsets[-2:])
-        self._replay_to(log_end_offset, last_two)
+        # Recovery has read more than a replay would: also what lies below the log start, but in
+        # its segment. A producer's last batch may be there, and without it the next is refused.
+        is_recovered = not self._request.was_clean and self._state.map_end_offset == log_end_offset
+        if not is_recovered:
+            self._snapshots.load_latest(
+                self._state,
+                log_start_offset=log_start_offset,
+                end_offset=log_end_offset,
+                now_ms=self._request.now_ms,
+                expiration_ms=self._request.producer_expiration_ms,
+            )
+            # The next unclean stop starts its replay at one of these.
+            last_two = frozenset(self._segments.base_offsets[-2:])
+            self._replay_to(log_end_offset, last_two)
         if self._request.writable:
-            self._snapshots.take(self._state, durable=True)
+            self._snapshots.take(self._state, log_start_offset, durable=True)
 
     def _read_epochs(self) -> LeaderEpochs:
         path = self._directory / filenames.LEADER_EPOCHS

@@ -63,7 +63,8 @@ def iter_stored_batches(
     chunk_bytes = READ_CHUNK_BYTES
     while position < end:
         chunk_start = position
-        chunk = file.read(position, min(chunk_bytes, end - position))
+        wanted_bytes = min(chunk_bytes, end - position)
+        chunk = file.read(position, wanted_bytes)
         chunk_bytes = READ_CHUNK_BYTES
         while (at := position - chunk_start) < len(chunk):
             try:
@@ -79,7 +80,7 @@ def iter_stored_batches(
             yield position, batch
             position += batch.header.size_bytes
         if position == chunk_start:
-            if len(chunk) < HEADER_SIZE:
+            if len(chunk) < wanted_bytes:
                 raise CorruptBatchError(file.path, position, "the file ends too early")
             # A batch larger than the chunk: read what it takes, then go back to normal.
             chunk_bytes = read_header(chunk).size_bytes

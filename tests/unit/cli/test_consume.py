@@ -207,7 +207,7 @@ def test_a_damaged_batch_is_named_and_what_stands_before_is_printed(
 
     consumed = silt("consume", "orders", "-e", "-f", "%o ")
 
-    assert consumed.exit_code == 1
+    assert (consumed.exit_code, consumed.text) == (1, "0 1 2 3 ")
     assert consumed.err.startswith(
         f"silt: error: orders-0/00000000000000000000.log is corrupt at position {position}: "
         "header says CRC 0x"

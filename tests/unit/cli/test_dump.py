@@ -363,31 +363,58 @@ def test_sound_indexes_pass_verification(silt: Silt, partition_dir: Path) -> Non
     assert checked.lines[1::2] == [f"{path} passed sanity check." for path in files.split(",")]
 
 
-def test_an_index_that_contradicts_its_log_fails_verification(
+def test_of_a_topic_only_the_indexes_are_verified(silt: Silt, partition_dir: Path) -> None:
+    verified = silt("dump", "t", "--verify-index-only")
+
+    assert verified.exit_code == 0
+    assert verified.lines == [f"Dumping {partition_dir / name}" for name in (INDEX, TIME_INDEX)]
+
+
+def test_an_offset_index_that_contradicts_its_log_fails_verification(
     silt: Silt, partition_dir: Path
 ) -> None:
-    index, time_index = partition_dir / INDEX, partition_dir / TIME_INDEX
-    data = bytearray(index.read_bytes())
+    path = partition_dir / INDEX
+    data = bytearray(path.read_bytes())
     data[3] = 3  # the offset of the first entry, which is 2
-    index.write_bytes(data)
-    times = bytearray(time_index.read_bytes())
-    times[7] ^= 1  # the first timestamp
-    times[23] = 3  # the second offset, which is 4: there a marker ends, which is older
-    time_index.write_bytes(times)
+    path.write_bytes(data)
 
-    dumped = silt("dump", "--files", f"{index},{time_index}", "--verify-index-only")
-    as_json = silt("dump", "--files", index, "--verify-index-only", "--output", "json")
+    dumped = silt("dump", "--files", path, "--verify-index-only")
+    as_json = silt("dump", "--files", path, "--verify-index-only", "--output", "json")
+
+    assert dumped.exit_code == 1
+    assert dumped.err == f"Mismatches in :{path}\n  Index offset: 3, log offset: 2\n"
+    assert as_json.exit_code == 1
+    assert as_json.json == {
+        "type": "finding",
+        "finding": "offset_mismatch",
+        "file": str(path),
+        "count": 1,
+        "pairs": [{"index_offset": 3, "log_offset": 2}],
+    }
+
+
+def test_a_time_index_that_contradicts_its_log_fails_verification(
+    silt: Silt, partition_dir: Path
+) -> None:
+    path = partition_dir / TIME_INDEX
+    times = bytearray(path.read_bytes())
+    times[7] ^= 1  # the first timestamp becomes as large as the second
+    times[23] = 3  # the second offset, which is 4: at 3 a marker ends, which is older
+    times[35] = 9  # the third offset, which is 5: there is no 9
+    path.write_bytes(times)
+
+    dumped = silt("dump", "--files", path, "--verify-index-only")
 
     assert dumped.exit_code == 1
     assert dumped.err.splitlines() == [
-        f"Mismatches in :{index}",
-        "  Index offset: 3, log offset: 2",
-        f"Found timestamp mismatch in :{time_index}",
-        f"  Index timestamp: {(START_MS + 6) ^ 1}, log timestamp: {START_MS + 6}",
+        f"Found timestamp mismatch in :{path}",
         f"  Index timestamp: {START_MS + 7}, log timestamp: {START_MS + 6}",
+        f"  Index timestamp: {START_MS + 7}, log timestamp: {START_MS + 6}",
+        f"Found out of order timestamp in :{path}",
+        f"  Index timestamp: {START_MS + 7}, Previously indexed timestamp: {START_MS + 7}",
+        "The following indexed offsets are not found in the log.",
+        "Indexed offset: 9, found log offset: -1",
     ]
-    assert as_json.exit_code == 1
-    assert as_json.json["pairs"] == [{"index_offset": 3, "log_offset": 2}]
 
 
 def test_an_index_entry_that_points_nowhere_is_an_error(silt: Silt, partition_dir: Path) -> None:
