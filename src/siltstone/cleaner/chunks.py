@@ -48,6 +48,8 @@ class ChunkReader:
                 at = position + found.stop_position
                 raise CorruptBatchError(file.path, at, found.refusal.reason)
             if not len(found.batches):
+                if count < wanted:
+                    raise CorruptBatchError(file.path, position, "the file ends too early")
                 self._make_room(file, position, data, size_bytes)
                 continue
             modes = _find_modes(file, position, data, found.batches, tracker)
@@ -59,7 +61,7 @@ class ChunkReader:
     def _make_room(self, file: File, position: int, data: memoryview, size_bytes: int) -> None:
         """Grow for a batch that is larger than the buffer; raise if the file ends before it."""
         left = size_bytes - position
-        if len(data) < HEADER_SIZE or len(data) == left:
+        if len(data) < HEADER_SIZE:
             raise CorruptBatchError(file.path, position, f"{left} bytes left after the last batch")
         size = read_header(data).size_bytes
         if size > left:

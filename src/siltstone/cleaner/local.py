@@ -7,7 +7,8 @@ only a byte per record and the table of keys are kept.
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -40,13 +41,18 @@ class LocalEngine:
     `attempt` names the files it writes: two attempts at one plan do not get in each other's way.
     """
 
-    def __init__(self, attempt: str = "local") -> None:
+    def __init__(
+        self,
+        attempt: str = "local",
+        open_storage: Callable[[Path], PassStorage] = DirectoryStorage,
+    ) -> None:
         self._attempt = attempt
+        self._open_storage = open_storage
 
     def run(self, plan: CleaningPlan) -> PassResult:
         """Write the cleaned files that the plan asks for; leave the live log alone."""
         started = time.perf_counter()
-        cleaning = _Cleaning(plan, DirectoryStorage(plan.directory), self._attempt)
+        cleaning = _Cleaning(plan, self._open_storage(plan.directory), self._attempt)
         crcs = cleaning.enter_keys()
         groups = tuple(cleaning.clean(group) for group in plan.groups)
         seconds = time.perf_counter() - started

@@ -1,6 +1,7 @@
 """From a log to a verdict, and from a verdict to a plan; changes nothing."""
 
 import secrets
+from dataclasses import replace
 from typing import Final
 
 from siltstone.cleaner.grouping import SegmentSize, group_segments
@@ -23,9 +24,6 @@ def assess_log(
     uncleanable_reason: str | None = None,
 ) -> tuple[Assessment, Waiting]:
     """Say whether a pass over a log is due, and what waits in its clean section."""
-    waiting = Waiting(0, None)
-    if log.config.is_compacted and checkpoint is not None:
-        waiting = find_waiting(log, min(checkpoint, log.segments.active.base_offset))
     facts = LogFacts(
         partition=log.partition,
         config=log.config,
@@ -34,9 +32,14 @@ def assess_log(
         log_end_offset=log.log_end_offset,
         last_stable_offset=log.last_stable_offset,
         checkpoint=checkpoint,
-        earliest_horizon_ms=waiting.earliest_horizon_ms,
         uncleanable_reason=uncleanable_reason,
     )
+    waiting = Waiting(0, None)
+    if log.config.is_compacted and checkpoint is not None:
+        # Not above the end of a pass: what it cannot reach would make the log due for ever.
+        end_offset = assess(facts, now_ms).first_uncleanable_offset
+        waiting = find_waiting(log, min(checkpoint, end_offset))
+        facts = replace(facts, earliest_horizon_ms=waiting.earliest_horizon_ms)
     return assess(facts, now_ms, ignores_ratio=ignores_ratio), waiting
 
 

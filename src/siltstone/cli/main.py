@@ -100,39 +100,47 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
-    try:
-        with _logging_to_stderr():
+    with _logging_to_stderr():
+        try:
             return _run(arguments)
-    except BrokenPipeError:
-        # Whoever read the answer has seen enough. Python would complain again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        except OSError as error:
+            # Files of a log have errors of their own: this is about where we print to. What is
+            # left of the answer goes nowhere, or Python would try again, and fail, when it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):
+                return EXIT_OK  # whoever reads has seen enough
+            return _fail(error, arguments)
 
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        _invoke([argument for argument in arguments if argument != _DEBUG_FLAG])
+        exit_code = _invoke([argument for argument in arguments if argument != _DEBUG_FLAG])
         output.flush()
-    except typer.Exit as request:
-        output.flush()
-        return request.exit_code
-    except BrokenPipeError:
+    except OSError:
         raise
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the edge: nobody above could say it better
-        if _DEBUG_FLAG in arguments:
-            traceback.print_exc()
-        _report(error, as_json=_wants_json(arguments))
-        return _exit_code(error)
+        return _fail(error, arguments)
+    return exit_code
+
+
+def _invoke(arguments: list[str]) -> int:
+    # Not `app()`: it has an opinion of its own on closed pipes and interrupts.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("silt", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as request:
+        return request.exit_code
     return EXIT_OK
 
 
-def _invoke(arguments: list[str]) -> None:
-    # Not `app()`: it has an opinion of its own on closed pipes and interrupts.
-    command = typer.main.get_command(app)
-    with command.make_context("silt", arguments) as context:
-        command.invoke(context)
+def _fail(error: Exception, arguments: Sequence[str]) -> int:
+    if _DEBUG_FLAG in arguments:
+        traceback.print_exception(error)
+    _report(error, as_json=_wants_json(arguments))
+    return _exit_code(error)
 
 
 def _report(error: Exception, *, as_json: bool) -> None:
@@ -148,6 +156,8 @@ def _describe(error: Exception) -> str:
         return str(error)
     if isinstance(error, typer.TyperException):
         return _describe_usage(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'standard output'}: {error.strerror}"
     return f"{type(error).__name__}: {error}: this is a bug, {_DEBUG_FLAG} shows where"
 
 
@@ -163,7 +173,7 @@ def _error_code(error: Exception) -> str:
     if isinstance(error, typer.TyperException):
         return "usage"
     if not isinstance(error, SiltstoneError):
-        return "internal"
+        return "io" if isinstance(error, OSError) else "internal"
     name = type(error).__name__.removesuffix("Error")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 

@@ -1,7 +1,6 @@
 """What a consumer gets to see of a log: records, in order, without markers or aborted ones."""
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from siltstone.cli.kcat import ConsumedRecord, Range, StartKind
@@ -9,10 +8,8 @@ from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
 from siltstone.log.partition_log import PartitionLog
-from siltstone.log.reading import Isolation, ReadResult
-from siltstone.log.transaction_index import AbortedTxn
+from siltstone.log.reading import AbortedFilter, Isolation, ReadResult
 from siltstone.records.batch import Batch
-from siltstone.records.control import ControlType
 
 _READ_BYTES: Final = 1 << 20
 
@@ -74,26 +71,6 @@ class PartitionStream:
                 batch.header.timestamp_type,
                 record,
             )
-
-
-class AbortedFilter:
-    """Tells what a consumer must not see of the batches of one read, which come in order."""
-
-    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
-        self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
-        self._producer_ids: set[int] = set()  # whose transaction, being aborted, is open here
-
-    def hides(self, batch: Batch) -> bool:
-        """Say whether a batch is a marker, or part of a transaction that was aborted."""
-        header = batch.header
-        while self._to_come and self._to_come[0].first_offset <= header.last_offset:
-            self._producer_ids.add(self._to_come.popleft().producer_id)
-        if header.is_control:
-            marker = batch.marker()
-            if marker is not None and marker.control_type is ControlType.ABORT:
-                self._producer_ids.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._producer_ids
 
 
 def end_offset(log: PartitionLog, isolation: Isolation) -> int:

@@ -21,7 +21,7 @@ from siltstone.log.recovery import LoadedLog
 from siltstone.log.retention import SegmentFacts
 from siltstone.log.segment import Segment
 from siltstone.log.swap import swap_in
-from siltstone.records.batch import BatchHeader
+from siltstone.records.batch import Batch, BatchHeader
 
 FailureListener = Callable[[LogDirOfflineError], None]
 
@@ -50,7 +50,6 @@ class LocalLog:
         self._writable = writable
         self._on_failure = on_failure
         self._failure: LogDirOfflineError | None = None
-        self._unflushed_records = 0
         self._last_flushed_ms = clock.now_ms()
         self._jitter_ms = self._draw_jitter()
         self._seen_end_offset = self.log_end_offset  # when somebody last looked for idleness
@@ -86,10 +85,19 @@ class LocalLog:
         """Append batches to the active segment; in the page cache when this returns."""
         self.segments.active.append(buffers, headers)
         self.log_end_offset = headers[-1].next_offset
-        for header in headers:
-            self._unflushed_records += header.record_count
-        if self._unflushed_records >= self.config.flush_messages:
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush(self.log_end_offset)
+
+    def extend(self) -> list[Batch]:
+        """Take in what another process has appended to the active segment since it was opened.
+
+        For a log that is open for reading only. A batch that is not complete yet is left for
+        the next time.
+        """
+        batches = self.segments.active.extend()
+        if batches:
+            self.log_end_offset = batches[-1].header.next_offset
+        return batches
 
     def must_roll(self, size_bytes: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Say whether an append of so many bytes needs a new segment first."""
@@ -153,7 +161,6 @@ class LocalLog:
         """
         if end_offset <= self.recovery_point:
             return
-        unflushed_records = self._unflushed_records
         with self.writing():
             for segment in self.segments.from_offset(self.recovery_point):
                 if segment.base_offset < end_offset:
@@ -164,7 +171,6 @@ class LocalLog:
             self._fs.fsync_dir(self.directory)
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
         self._last_flushed_ms = self._clock.now_ms()
-        self._unflushed_records = max(self._unflushed_records - unflushed_records, 0)
 
     def is_flush_due(self) -> bool:
         """Say whether there are appends older than `flush.ms` that are not durable."""

@@ -91,12 +91,18 @@ class LogDirectory:
         try:
             self.state = read_directory(fs, path)
             self.properties = self._read_properties()
-            # From here on a stop is unclean until `close` says otherwise.
-            fs.unlink(path / filenames.CLEAN_SHUTDOWN)
-            fs.fsync_dir(path)
         except StorageError:
             self._lock.release()
             raise
+
+    def begin(self) -> None:
+        """Begin to write: from here on a stop is unclean until `close` says otherwise."""
+        self._fs.unlink(self.path / filenames.CLEAN_SHUTDOWN)
+        self._fs.fsync_dir(self.path)
+
+    def release(self) -> None:
+        """Let others in, and leave everything as it is."""
+        self._lock.release()
 
     @property
     def is_offline(self) -> bool:

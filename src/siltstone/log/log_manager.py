@@ -60,10 +60,9 @@ class LogManager:
             self._topics = merge_topics(self._store, [(d.path, d.state) for d in self.directories])
             self._load()
         except BaseException:
-            # Not a clean stop: what was not opened may need recovery.
+            # Without a word about a clean stop: what was not opened yet may need recovery.
             for directory in self.directories:
-                directory.take_offline("opening failed")
-                directory.close()
+                directory.release()
             raise
 
     def __enter__(self) -> Self:
@@ -238,7 +237,11 @@ class LogManager:
             self._unopened[path] = str(error)
 
     def _load(self) -> None:
+        # Not before all of them are ours, and their topics make sense.
         for directory in self.directories:
+            with _guard(directory):
+                directory.begin()
+        for directory in iter_live(self.directories):
             for name in directory.state.doomed:
                 self._doomed.add([directory.path / name], self._clock.now_ms())
             for partition in directory.state.partitions:

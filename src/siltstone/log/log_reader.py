@@ -73,16 +73,19 @@ class LogReader:
         )
 
     def get_log(self, partition: TopicPartition) -> PartitionLog:
-        """Return a log as it is on disk now; opened anew only if its files have changed."""
+        """Return a log as it is on disk now; opened anew unless it has only grown at its end."""
         directory = self._find_directory(partition)
         path = directory / filenames.partition_dir_name(partition)
         for attempt in range(_ATTEMPTS):
             try:
                 signature = self._sign(path)
                 known = self._logs.get(partition)
-                if known is not None and known[0] == signature:
-                    return known[1]
-                log = self._open(directory, partition, path)
+                if known is not None and _is_longer(known[0], signature):
+                    log = known[1]
+                    if known[0] != signature:
+                        log.extend()
+                else:
+                    log = self._open(directory, partition, path)
             except FileNotFoundError:
                 if attempt == _ATTEMPTS - 1:
                     raise LogDirOfflineError(path, "changes faster than it can be read") from None
@@ -126,3 +129,14 @@ class LogReader:
                 return path
         self.describe(partition.topic)
         raise UnknownTopicError(partition.topic, partition.partition)
+
+
+def _is_longer(known: Signature, signature: Signature) -> bool:
+    """Say whether the files are those that were known, the last one as long or longer."""
+    return (
+        len(known) > 0
+        and len(known) == len(signature)
+        and known[:-1] == signature[:-1]
+        and known[-1][0] == signature[-1][0]
+        and known[-1][1] <= signature[-1][1]
+    )

@@ -184,13 +184,7 @@ class PartitionLog:
                 now_ms=now_ms,
             )
             header = valid.header
-            if header.size_bytes > self.config.segment_bytes:
-                raise RecordTooLargeError(
-                    str(self.partition),
-                    header.size_bytes,
-                    "segment.bytes",
-                    self.config.segment_bytes,
-                )
+            self._check_fits_segment(header.size_bytes)
             if origin is AppendOrigin.CLIENT and header.has_producer_id:
                 duplicate = self.producer_state.find_duplicate(header)
                 if duplicate is not None:
@@ -223,10 +217,11 @@ class PartitionLog:
                         self.segments.active.path, next_offset, header.base_offset
                     )
                 next_offset = header.next_offset
+            size_bytes = sum(header.size_bytes for header in headers)
+            self._check_fits_segment(size_bytes)
             prepared = self.producer_state.prepare_all(
                 ((batch.header, batch.marker()) for batch in batches), AppendOrigin.REPLICATION
             )
-            size_bytes = sum(header.size_bytes for header in headers)
             buffers = [batch.data for batch in batches]
             self._write(buffers, headers, size_bytes, prepared, self._clock.now_ms())
             return AppendInfo(
@@ -238,6 +233,13 @@ class PartitionLog:
                 size_bytes=size_bytes,
             )
 
+    def extend(self) -> None:
+        """Take in what the owner has appended since this log was opened for reading."""
+        with self._lock:
+            for batch in self._local.extend():
+                self._complete(self.producer_state.replay(batch.header, batch.marker()))
+            self.update_high_watermark(self.log_end_offset)
+
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark, within the log, and return where it is now."""
         with self._lock:
@@ -245,6 +247,11 @@ class PartitionLog:
             self.producer_state.on_high_watermark_updated(self.high_watermark)
             self._first_unstable_offset = self.producer_state.first_unstable_offset
             return self.high_watermark
+
+    def _check_fits_segment(self, size_bytes: int) -> None:
+        limit_bytes = self.config.segment_bytes
+        if size_bytes > limit_bytes:
+            raise RecordTooLargeError(str(self.partition), size_bytes, "segment.bytes", limit_bytes)
 
     def _repeated(self, duplicate: BatchMetadata, valid: ValidBatch) -> AppendInfo:
         return AppendInfo(

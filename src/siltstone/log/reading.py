@@ -1,6 +1,7 @@
 """Where in the segments of a log the answer to a reader's question lies."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -10,6 +11,7 @@ from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import Batch, iter_batches
+from siltstone.records.control import ControlType
 
 
 class Isolation(Enum):
@@ -43,6 +45,26 @@ class ReadResult:
                 next_position += batch.header.size_bytes
         except DecodeError as error:
             raise CorruptBatchError(self.slice.file.path, next_position, error.reason) from error
+
+
+class AbortedFilter:
+    """Tells what a consumer must not see of the batches of one read, which come in order."""
+
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
+        self._producer_ids: set[int] = set()  # whose transaction, being aborted, is open here
+
+    def hides(self, batch: Batch) -> bool:
+        """Say whether a batch is a marker, or part of a transaction that was aborted."""
+        header = batch.header
+        while self._to_come and self._to_come[0].first_offset <= header.last_offset:
+            self._producer_ids.add(self._to_come.popleft().producer_id)
+        if header.is_control:
+            marker = batch.marker()
+            if marker is not None and marker.control_type is ControlType.ABORT:
+                self._producer_ids.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._producer_ids
 
 
 @dataclass(frozen=True, slots=True)

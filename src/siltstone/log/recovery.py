@@ -121,6 +121,7 @@ class _Loader:
         recovery_point = (
             log_end_offset if request.was_clean else min(request.recovery_point, log_end_offset)
         )
+        recovery_point = max(recovery_point, log_start_offset)  # Nobody reads what is below.
         return LoadedLog(
             segments=self._segments,
             log_start_offset=log_start_offset,
@@ -215,22 +216,25 @@ class _Loader:
         for segment in segments:
             self._state.update_map_end_offset(segment.base_offset)
             self._snapshots.take(self._state, request.log_start_offset, durable=True)
+            # Who has expired since does not come back with what was known of him before.
+            self._remove_expired()
             found = recover_segment(segment, self._state, self._epochs)
+            self._snapshots.take(self._state, request.log_start_offset, durable=True)
             if not found.cut_bytes:
                 continue
-            logger.warning(
-                "%s: cut %d bytes at position %d: %s",
-                segment.path,
-                found.cut_bytes,
-                segment.size_bytes,
-                found.reason,
-            )
             if request.writable:
+                logger.warning(
+                    "%s: cut %d bytes at position %d: %s",
+                    segment.path,
+                    found.cut_bytes,
+                    segment.size_bytes,
+                    found.reason,
+                )
                 self._fs.truncate(segment.file, segment.size_bytes)
             for unreachable in self._segments.from_offset(segment.base_offset)[1:]:
-                logger.warning("%s: deleted, it follows a cut segment", unreachable.path)
                 self._segments.remove(unreachable.base_offset)
                 if request.writable:
+                    logger.warning("%s: deleted, it follows a cut segment", unreachable.path)
                     unreachable.rename(filenames.DELETED)
                     self._discarded.append(unreachable)
             break
@@ -305,7 +309,9 @@ class _Loader:
         # Recovery has read more than a replay would: also what lies below the log start, but in
         # its segment. A producer's last batch may be there, and without it the next is refused.
         is_recovered = not self._request.was_clean and self._state.map_end_offset == log_end_offset
-        if not is_recovered:
+        if is_recovered:
+            self._remove_expired()
+        else:
             self._snapshots.load_latest(
                 self._state,
                 log_start_offset=log_start_offset,
@@ -317,7 +323,12 @@ class _Loader:
             last_two = frozenset(self._segments.base_offsets[-2:])
             self._replay_to(log_end_offset, last_two)
         if self._request.writable:
-            self._snapshots.take(self._state, log_start_offset, durable=True)
+            # Kafka looks for the lack of any, after a clean stop, to tell a log of an old version.
+            floor = 0 if self._request.was_clean else log_start_offset
+            self._snapshots.take(self._state, floor, durable=True)
+
+    def _remove_expired(self) -> None:
+        self._state.remove_expired(self._request.now_ms, self._request.producer_expiration_ms)
 
     def _read_epochs(self) -> LeaderEpochs:
         path = self._directory / filenames.LEADER_EPOCHS

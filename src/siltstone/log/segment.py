@@ -28,6 +28,7 @@ from siltstone.log.time_index import TimeIndex, TimestampOffset
 from siltstone.log.transaction_index import TransactionIndex
 from siltstone.records.batch import Batch, BatchHeader, read_batch, read_header
 from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+from siltstone.records.scan import plain_walk
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class Segment:
         self._writable = writable
         self.index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index = 0
+        self._is_known_wrong = False  # the offset index, about some offset
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
 
@@ -224,6 +226,18 @@ class Segment:
             self._index(header, position)
             position += header.size_bytes
         self.size_bytes = position
+
+    def extend(self) -> list[Batch]:
+        """Take in the whole batches that somebody else has appended; nothing is written."""
+        data = self.file.read(self.size_bytes, self.file.size_bytes() - self.size_bytes)
+        batches = []
+        # What is not sound yet is still being written: the next call looks again.
+        with contextlib.suppress(DecodeError):
+            for _, batch in plain_walk(data, next_offset=self.base_offset):
+                self._index(batch.header, self.size_bytes)
+                self.size_bytes += batch.header.size_bytes
+                batches.append(batch)
+        return batches
 
     def find_batch(self, offset: int) -> StoredHeader | None:
         """Return the first batch that ends at or after an offset, or None."""
@@ -393,17 +407,19 @@ class Segment:
         """Hold an entry against the batch it points to: an index has no checksum of its own."""
         if not entry.position:
             return True
-        try:
-            header = self._header_at(entry.position).header
-            if header.base_offset <= entry.offset <= header.last_offset:
-                return True
-        except CorruptBatchError:
-            pass
-        logger.warning(
-            "%s is wrong about offset %d: delete the file to have it rebuilt",
-            self.offset_index.file.path,
-            entry.offset,
-        )
+        if 0 < entry.position < self.size_bytes:
+            with contextlib.suppress(CorruptBatchError):
+                header = self._header_at(entry.position).header
+                if header.base_offset <= entry.offset <= header.last_offset:
+                    return True
+        # Every look-up may come by here again: once is enough.
+        if not self._is_known_wrong:
+            self._is_known_wrong = True
+            logger.warning(
+                "%s is wrong about offset %d: delete the file to have it rebuilt",
+                self.offset_index.file.path,
+                entry.offset,
+            )
         return False
 
     def _time_hint(self, target_ms: int) -> int:
