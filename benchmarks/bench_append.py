@@ -52,8 +52,8 @@ _CHUNK_BYTES: Final = 8 << 20
 
 COSTS: Final = (
     "On top of the write: CRC-32C over the batch, a kernel over every record, stamping offset and "
-    "epoch, roll checks, producer state, and two index entries (two small writes) a batch, for a "
-    "16 kB batch is always longer than index.interval.bytes."
+    "epoch, roll checks, producer state, and two index entries a batch, for a batch of 16 kB is "
+    "longer than index.interval.bytes."
 )
 
 
@@ -192,6 +192,7 @@ def main() -> None:
                     size_bytes=timed_bytes,
                     record_count=record_count,
                     touch_bytes=total_bytes,
+                    operation_name="batch",
                     costs=COSTS,
                 )
             )

@@ -5,14 +5,14 @@ each, after a clean and after an unclean stop, against Kafka's own LogManager on
 goal is to be no slower.
 
 Workload: 100 topics of 10 partitions, each with one segment of 10 batches of one record. Clean: as
-both leave it when they stop. Unclean: no clean-shutdown file and no recovery points, so that every
-segment is walked and its indexes are built anew. Each run opens a fresh copy in a fresh process, so
-the files are in the page cache, for both alike. Seconds are those of the log manager alone, without
-the start of Python (imports) or of the JVM, but with whatever either loads on first use: classes on
-their side, compiled kernels from numba's cache on ours. The details of each run hold the whole
-process as well. Kafka runs with its default of 2 recovery threads a directory, both compilers and
-a heap of 1 GiB; one more row gives it a single thread. We load in one thread. Each side's fsyncs
-are its own: neither may leave them out.
+both leave it when they stop. Unclean: as a crash leaves it before the first checkpoint, with
+indexes of their full size, no snapshots, no clean-shutdown file and no recovery points; every
+segment is walked and indexed anew. Each run opens a fresh copy in a fresh process, so the files are
+in the page cache, for both alike. Seconds are those of the log manager alone, without the start of
+Python (imports) or of the JVM, but with whatever either loads on first use: classes on their side,
+compiled kernels from numba's cache on ours. The details of each run hold the whole process too.
+Kafka runs with its default of 2 recovery threads a directory, both compilers and a heap of 1 GiB;
+one more row gives it a single thread. We load in one thread. Both call fsync as they see fit.
 
 Command: python benchmarks/bench_load.py [--quick]
 """
@@ -32,30 +32,27 @@ from benchmarks.harness import (
     Side,
     Work,
     WrongAnswerError,
-    java_version,
     parse_options,
     work_directory,
 )
-from benchmarks.loading import CarelessFileSystem, Opened, open_in_fresh_process
+from benchmarks.kafka_rival import DEFAULT_THREADS, KafkaRival, find_kafka
+from benchmarks.loading import CarelessFileSystem, open_in_fresh_process
 from benchmarks.workload import SINGLE_RECORDS, produced_batches
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
+from siltstone.log.config import LogConfig
 from siltstone.log.log_manager import LogManager
-from tests.kafka.harness import Harness, ensure_harness
-from tests.kafka.jars import KAFKA_VERSION
 
 FULL_TOPIC_COUNT: Final = 100
 PARTITIONS_PER_TOPIC: Final = 10
 BATCHES_PER_PARTITION: Final = 10
-KAFKA_THREADS: Final = 2  # num.recovery.threads.per.data.dir, from Kafka 4.0 on
 
 
 class LoadBench:
-    """The directory to load, and the ways to load it."""
+    """The directory to load, and copies of it."""
 
-    def __init__(self, path: Path, topic_count: int, kafka: Harness) -> None:
+    def __init__(self, path: Path, topic_count: int) -> None:
         self._path = path
-        self._kafka = kafka
         self.partition_count = topic_count * PARTITIONS_PER_TOPIC
         self.record_count = self.partition_count * BATCHES_PER_PARTITION
         self.size_bytes = 0
@@ -64,7 +61,7 @@ class LoadBench:
     def _make(self, topic_count: int) -> None:
         first_ms = time.time_ns() // 1_000_000 - BATCHES_PER_PARTITION
         batches = list(produced_batches(SINGLE_RECORDS, BATCHES_PER_PARTITION, first_ms=first_ms))
-        with LogManager([self._clean_path], fs=CarelessFileSystem()) as manager:
+        with LogManager([self._path / "original"], fs=CarelessFileSystem()) as manager:
             for number in range(topic_count):
                 topic = f"topic-{number:03d}"
                 manager.create_topic(topic, PARTITIONS_PER_TOPIC)
@@ -74,49 +71,52 @@ class LoadBench:
                         log.append(batch)
                     self.size_bytes += log.size_bytes
 
-    @property
-    def _clean_path(self) -> Path:
-        return self._path / "original"
-
-    def _copy(self, *, is_clean: bool) -> Path:
+    def copy(self, *, is_clean: bool) -> Path:
+        """Make a directory for one run."""
         target = self._path / "copy"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self._clean_path, target)
+        shutil.copytree(self._path / "original", target)
         if not is_clean:
-            (target / filenames.CLEAN_SHUTDOWN).unlink()
-            (target / filenames.RECOVERY_POINTS).unlink()
+            _crash(target)
         return target
 
-    def load_ours(self, *, is_clean: bool) -> Work:
+    def load(self, *, is_clean: bool) -> Work:
         """Load a copy with our LogManager."""
-        opened = open_in_fresh_process(self._copy(is_clean=is_clean))
-        self._check(opened)
-        details = {"process_seconds": opened.process_seconds, "cpu_seconds": opened.cpu_seconds}
-        return Work(
-            opened.load_seconds, self.size_bytes, opened.record_count, opened.log_count, details
-        )
-
-    def load_kafkas(self, *, is_clean: bool, threads: int) -> Work:
-        """Load a copy with Kafka's LogManager."""
-        directory = self._copy(is_clean=is_clean)
-        started = time.perf_counter()
-        loaded = self._kafka.load_time(directory, recovery_threads=threads)
-        details = {"process_seconds": time.perf_counter() - started}
-        if loaded.logs != self.partition_count:
-            raise WrongAnswerError(f"Kafka loaded {loaded.logs} logs of {self.partition_count}")
-        return Work(loaded.milliseconds / 1e3, self.size_bytes, None, loaded.logs, details)
-
-    def _check(self, opened: Opened) -> None:
+        opened = open_in_fresh_process(self.copy(is_clean=is_clean))
         if opened.log_count != self.partition_count:
             raise WrongAnswerError(f"loaded {opened.log_count} logs of {self.partition_count}")
+        return Work(
+            opened.load_seconds,
+            self.size_bytes,
+            opened.record_count,
+            opened.log_count,
+            {"process_seconds": opened.process_seconds, "cpu_seconds": opened.cpu_seconds},
+        )
+
+    def load_kafkas(self, kafka: KafkaRival, is_clean: bool, threads: int) -> Work:
+        """Load a copy with Kafka's LogManager."""
+        target = self.copy(is_clean=is_clean)
+        return kafka.load(target, self.partition_count, self.size_bytes, threads)
+
+
+def _crash(directory: Path) -> None:
+    """Turn a directory after a clean stop into what a crash would have left."""
+    index_bytes = LogConfig().segment_index_bytes
+    (directory / filenames.CLEAN_SHUTDOWN).unlink()
+    (directory / filenames.RECOVERY_POINTS).unlink()
+    for path in directory.glob(f"*/*{filenames.SNAPSHOT}"):
+        path.unlink()
+    for extension, entry_bytes in ((filenames.OFFSET_INDEX, 8), (filenames.TIME_INDEX, 12)):
+        for path in directory.glob(f"*/*{extension}"):
+            with path.open("r+b") as file:
+                file.truncate(index_bytes - index_bytes % entry_bytes)
 
 
 def main() -> None:
     options = parse_options(__doc__)
-    topic_count = options.scaled(FULL_TOPIC_COUNT, minimum=2)
-    kafka = ensure_harness()
+    kafka = find_kafka()
     with work_directory(options) as directory:
-        bench = LoadBench(directory, topic_count, kafka)
+        bench = LoadBench(directory, options.scaled(FULL_TOPIC_COUNT, minimum=2))
         report = Report(
             "load",
             __doc__ or "",
@@ -127,23 +127,25 @@ def main() -> None:
                 "batches_per_partition": BATCHES_PER_PARTITION,
                 **SINGLE_RECORDS.describe(),
             },
-            versions={"kafka": KAFKA_VERSION, "java": java_version()},
+            versions={} if kafka is None else kafka.versions,
         )
         for is_clean in (True, False):
-            for threads in (KAFKA_THREADS, 1):
-                how = "clean" if is_clean else "unclean"
-                plural = "threads" if threads > 1 else "thread"
+            for threads in (DEFAULT_THREADS, 1):
+                if threads == 1 and (options.is_quick or kafka is None):
+                    continue
+                name = f"{'clean' if is_clean else 'unclean'} stop"
                 report.measure(
                     Case(
-                        name=f"{how} stop, Kafka with {threads} {plural}",
-                        ours=Side("siltstone", partial(bench.load_ours, is_clean=is_clean)),
-                        reference=Side(
-                            "Kafka",
-                            partial(bench.load_kafkas, is_clean=is_clean, threads=threads),
-                        ),
-                        goal_ratio=1.0 if threads == KAFKA_THREADS else None,
+                        name=name if threads > 1 else f"{name}, Kafka with 1 thread",
+                        ours=Side("siltstone", partial(bench.load, is_clean=is_clean)),
+                        reference=None
+                        if kafka is None
+                        else Side("Kafka", partial(bench.load_kafkas, kafka, is_clean, threads)),
+                        goal_ratio=1.0 if threads == DEFAULT_THREADS else None,
                         size_bytes=bench.size_bytes,
                         record_count=bench.record_count,
+                        operation_name="partition",
+                        costs="Python opens and checks each partition's files one by one.",
                     )
                 )
         report.write()

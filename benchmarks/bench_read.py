@@ -27,6 +27,7 @@ from benchmarks.harness import (
     Side,
     Stopwatch,
     Work,
+    WrongAnswerError,
     parse_options,
     touch_memory,
     work_directory,
@@ -79,7 +80,7 @@ def check_batches(data: bytes) -> int:
     """Check every CRC, and return the number of records that the headers speak of."""
     found = walk(data)
     if found.refusal is not None or found.stop_position != len(data):
-        raise AssertionError(found.refusal)
+        raise WrongAnswerError(f"{found.refusal} at {found.stop_position} of {len(data)}")
     return int(found.batches["record_count"].sum())
 
 
@@ -87,7 +88,7 @@ def index_records(data: bytes) -> int:
     """Check every CRC, take every record apart, and return how many there were."""
     found = walk(data)
     if found.refusal is not None or found.stop_position != len(data):
-        raise AssertionError(found.refusal)
+        raise WrongAnswerError(f"{found.refusal} at {found.stop_position} of {len(data)}")
     return len(scan(data, found.batches, limit_bytes=0).records)
 
 
@@ -156,6 +157,7 @@ def main() -> None:
                     goal_ratio=goal_ratio,
                     size_bytes=log.size_bytes,
                     record_count=batch_count * KILOBYTE_RECORDS.record_count,
+                    operation_name="read",
                     costs=costs,
                 )
             )

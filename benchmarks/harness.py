@@ -35,7 +35,7 @@ QUICK_RESULTS_PATH: Final = REPO_PATH / "build" / "benchmarks"
 MB: Final = 1_000_000
 _PACKAGES: Final = ("numpy", "numba", "llvmlite", "crc32c", "cramjam")
 _QUICK_SCALE: Final = 1 / 64
-_QUICK_REPETITIONS: Final = 2
+_QUICK_REPETITIONS: Final = 1
 
 
 class WrongAnswerError(Exception):
@@ -73,6 +73,7 @@ class Case:
     size_bytes: int  # what every run must have worked through
     record_count: int
     touch_bytes: int = 0  # fresh page cache that a run will ask for
+    operation_name: str = "call"
     costs: str = ""  # what our side does that the reference does not
 
 
@@ -120,6 +121,7 @@ class CaseResult:
     goal_ratio: float | None
     goal_mb_per_second: float | None
     is_reached: bool | None  # None: there is no goal
+    operation_name: str
     costs: str
     runs: tuple[Run, ...]
 
@@ -253,6 +255,7 @@ def _summarised(case: Case, runs: tuple[Run, ...]) -> CaseResult:
         goal_ratio=case.goal_ratio,
         goal_mb_per_second=case.goal_mb_per_second,
         is_reached=all(reached) if reached else None,
+        operation_name=case.operation_name,
         costs=case.costs,
         runs=runs,
     )
@@ -323,9 +326,10 @@ class Report:
 
 def format_line(result: CaseResult) -> str:
     """Say in one line how a case went."""
-    parts = [f"{result.name}: {_format_side(result.ours)}"]
+    what = result.operation_name
+    parts = [f"{result.name}: {_format_side(result.ours, what)}"]
     if result.reference is not None:
-        parts.append(f"{result.reference.side} {_format_side(result.reference)}")
+        parts.append(f"{result.reference.side} {_format_side(result.reference, what)}")
         parts.append(f"ratio {result.ratio:.2f} ({result.min_ratio:.2f}-{result.max_ratio:.2f})")
     if result.is_reached is not None:
         goals = []
@@ -337,12 +341,12 @@ def format_line(result: CaseResult) -> str:
     return "; ".join(parts)
 
 
-def _format_side(summary: Summary) -> str:
+def _format_side(summary: Summary, operation_name: str) -> str:
     text = f"{summary.median_seconds:.3f} s"
     if summary.mb_per_second >= 1:
         text += f", {summary.mb_per_second:,.0f} MB/s"
     if summary.us_per_operation is not None:
-        text += f", {summary.us_per_operation:.1f} us each"
+        text += f", {summary.us_per_operation:.1f} us a {operation_name}"
     return text + f" (spread {summary.spread:.0%})"
 
 

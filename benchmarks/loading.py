@@ -1,9 +1,9 @@
-"""Open a log directory as a broker does when it starts: ours in a fresh process, Kafka's in a JVM.
+"""Open a log directory as a broker does when it starts: ours in a fresh Python, Kafka's in a JVM.
 
 Both use up the clean-shutdown file and neither writes a new one, so each run gets a directory of
 its own.
 
-Run as a script it is that fresh process: it opens the directory that it is given, says on one line
+Run as a script it is that fresh Python: it opens the directory that it is given, says on one line
 of JSON how long that took, and ends as a crash would.
 """
 
@@ -29,7 +29,7 @@ class Opened:
     log_count: int
     record_count: int
     load_seconds: float  # of the log manager alone, the program being up
-    cpu_seconds: float  # of the log manager alone
+    cpu_seconds: float  # likewise
     process_seconds: float  # from the start of the process to its end
 
 

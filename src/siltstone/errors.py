@@ -225,7 +225,7 @@ class RequestError(SiltstoneError):
 
 
 class InvalidRecordError(RequestError):
-    """A batch that a leader must not append; `record_index` points into it where one is at fault."""
+    """A batch that a leader must not append; `record_index` is that of the record at fault."""
 
     def __init__(self, partition: str, reason: str, record_index: int | None = None) -> None:
         super().__init__(partition, reason, record_index)

@@ -7,16 +7,18 @@ Selection comes from the manager that the broker's cleaner threads ask, a pass f
 they run. Neither reads a checkpoint file or a clock of its own: both are arguments here.
 """
 
+import json
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tests.kafka.harness import Harness
 from tests.kafka.jvm import java_command
-from tests.kafka.log_ops import DrivenLog, LogOps
+from tests.kafka.log_ops import DrivenLog, KafkaRefusedError, LogOps
 
+_MAX_POSTED: Final = 100  # answers that wait must fit the pipe, or both sides would wait
 _COMPLAINT: Final = re.compile(r"\S+ (WARN|ERROR|FATAL) ")
 
 
@@ -60,29 +62,63 @@ def clean(
     limit_offset: int,
     *,
     io_bytes: int = 65_536,
+    map_bytes: int = 1_048_576,
     write_checkpoint: bool = False,
 ) -> KafkaPass:
     """Let Kafka's cleaner run one pass, due or not, under the log's clock.
 
-    The offset map is large enough for any test. `io_bytes` is how much the cleaner reads at a time.
-    With `write_checkpoint` the end is noted in the file beside the log's directory.
+    `io_bytes` is how much it reads at a time. The offset map takes 24 bytes per key, of which nine
+    in ten are used; if it is too small for the dirty keys, the pass ends where it is full. With
+    `write_checkpoint` the end is noted in the file beside the log's directory.
     """
     result = log.call(
         "clean",
         first_dirty_offset=first_dirty_offset,
         limit_offset=limit_offset,
         io_bytes=io_bytes,
+        map_bytes=map_bytes,
         write_checkpoint=write_checkpoint,
     )
     return KafkaPass(**result)
 
 
 class WatchedLogOps(LogOps):
-    """A process of one's own, whose warnings can be asked for."""
+    """A process of one's own, whose warnings can be asked for, and which need not be waited for."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__(command)
         self._seen_bytes = 0
+        self._posted: list[str] = []
+
+    def post(self, op: str, log: DrivenLog, **fields: Any) -> None:
+        """Send a command whose answer is of no interest; if Kafka throws, a later call raises."""
+        stdin = self._process.popen.stdin
+        assert stdin is not None
+        line = {"op": op, "log": log.name, "state": False, **fields}
+        stdin.write(json.dumps(line).encode() + b"\n")
+        self._posted.append(op)
+        if len(self._posted) == _MAX_POSTED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for all that was posted; raise what Kafka threw."""
+        stdin, stdout = self._process.popen.stdin, self._process.popen.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.flush()
+        posted, self._posted = self._posted, []
+        answers = [stdout.readline() for _ in posted]
+        for op, line in zip(posted, answers, strict=True):
+            if not line:
+                raise RuntimeError(f"the harness ended at {op}:\n{self._stderr_tail()}")
+            answer = json.loads(line)
+            if not answer["ok"]:
+                raise KafkaRefusedError(answer["error"])
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one command after all that was posted, and give the whole answer."""
+        self.settle()
+        return super().call(op, **fields)
 
     def complaints(self) -> list[str]:
         """Give the warnings and errors that Kafka has logged since this was last called."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import CommittedPass, PassRunner
 from siltstone.cleaner.engine import CleaningEngine
+from siltstone.cleaner.local import LocalEngine
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.planner import assess_log, plan_pass
 from siltstone.cleaner.reference import ReferenceEngine
@@ -19,6 +20,7 @@ from tests.support.make_log import MadeLog, MakeLog
 # Every engine obeys the same tests.
 ENGINES: Final[Mapping[str, Callable[[], CleaningEngine]]] = {
     "reference": ReferenceEngine,
+    "local": LocalEngine,
 }
 
 

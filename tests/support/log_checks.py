@@ -96,6 +96,7 @@ class History:
 
     batches: list[bytes] = field(default_factory=list)
     acknowledged_end_offset: int = 0
+    log_start_offset: int = 0  # the highest that the log ever had
     sequences: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -294,55 +295,58 @@ def _offsets_to_look_up(log: PartitionLog, batches: Sequence[Batch]) -> Iterable
 def check_producers(log: PartitionLog, history: History) -> None:
     """Check producers and aborted transactions against ones that are built from scratch.
 
-    Below the log start nothing is left to build from, but a snapshot may remember it: both
-    what the whole history says and what the rest of it says is right then.
+    What lies below the log start need not be known any more: whatever the batches from some
+    segment on say is right then. What lies above must be.
     """
-    end_offset = log.log_end_offset
-    whole = _replay(history.between(0, end_offset))
-    rest = _replay(
-        [
-            data
-            for data in history.between(0, end_offset)
-            if read_header(data).last_offset >= log.log_start_offset
-        ]
+    log_start_offset = log.log_start_offset
+    starts = [0, log_start_offset]
+    if log_start_offset:
+        starts += log.segments.base_offsets
+    batches = history.between(0, log.log_end_offset)
+    replays = [
+        _replay([data for data in batches if read_header(data).last_offset >= start])
+        for start in sorted(set(starts))
+    ]
+    whole, rest = replays[0], _replay(
+        [data for data in batches if read_header(data).last_offset >= log_start_offset]
     )
     entries = dict(log.producer_state.entries)
     assert rest.producers.keys() <= entries.keys() <= whole.producers.keys()
     for producer_id, entry in entries.items():
-        candidates = [
-            known.producers[producer_id]
-            for known in (whole, rest)
-            if producer_id in known.producers
-        ]
-        assert any(_is_same(entry, candidate) for candidate in candidates), (entry, candidates)
+        known = [r.producers[producer_id] for r in replays if producer_id in r.producers]
+        assert any(_is_same(entry, candidate) for candidate in known), (entry, known)
 
-    aborted = {
-        txn.last_offset: (segment, txn)
-        for segment in log.segments
-        for txn in segment.transaction_index.entries
-    }
-    first_offset = log.segments.first.base_offset
-    expected = {offset for offset in whole.aborted if offset >= first_offset}
-    assert rest.aborted.keys() <= aborted.keys() <= expected
-    for offset, (segment, txn) in aborted.items():
-        assert txn in (whole.aborted[offset], rest.aborted.get(offset))
-        assert log.segments.find_floor(offset) is segment
+    aborted = {}
+    for segment in log.segments:
+        for txn in segment.transaction_index.entries:
+            assert log.segments.find_floor(txn.last_offset) is segment
+            aborted[txn.last_offset] = txn
+    assert {offset for offset in rest.aborted if offset >= log_start_offset} <= aborted.keys()
+    for offset, txn in aborted.items():
+        assert txn in [r.aborted.get(offset) for r in replays] or offset < log_start_offset, txn
 
 
 def check_epochs(log: PartitionLog, history: History) -> None:
-    """Check leader epochs, in memory and on disk, against those in the batches."""
-    expected = LeaderEpochs()
+    """Check leader epochs, in memory and on disk, against those in the batches.
+
+    Those below a log start that was not written down may be forgotten, though records are back.
+    """
+    known = LeaderEpochs()
     for header in map(read_header, history.between(0, log.log_end_offset)):
-        expected.assign(header.leader_epoch, header.base_offset)
-    expected.truncate_from_start(log.log_start_offset)
-    assert log.leader_epochs.entries == expected.entries
-    assert read_epochs(log.directory) == expected.entries
+        known.assign(header.leader_epoch, header.base_offset)
+    expected = []
+    for log_start_offset in (log.log_start_offset, history.log_start_offset):
+        known.truncate_from_start(max(log_start_offset, log.log_start_offset))
+        expected.append(_written_epochs(known.entries, log.log_end_offset))
+    found = _written_epochs(log.leader_epochs.entries, log.log_end_offset)
+    assert found in expected
+    path = log.directory / filenames.LEADER_EPOCHS
+    assert _written_epochs(parse_epochs(path, path.read_bytes()), log.log_end_offset) == found
 
 
-def read_epochs(directory: Path) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs in their checkpoint."""
-    path = directory / filenames.LEADER_EPOCHS
-    return tuple(parse_epochs(path, path.read_bytes()))
+def _written_epochs(entries: Iterable[EpochEntry], end_offset: int) -> tuple[EpochEntry, ...]:
+    """Leave out an epoch in which nothing was written: loading may forget it."""
+    return tuple(entry for entry in entries if entry.start_offset < end_offset)
 
 
 def check_names(log: PartitionLog) -> None:
@@ -415,7 +419,7 @@ def fingerprint(log: PartitionLog) -> Fingerprint:
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
         last_stable_offset=log.last_stable_offset,
-        epochs=log.leader_epochs.entries,
+        epochs=_written_epochs(log.leader_epochs.entries, log.log_end_offset),
         producers={
             producer_id: (*entry[:5], *(batch[:3] for batch in entry.batches[-1:]))
             for producer_id, entry in sorted(log.producer_state.entries.items())

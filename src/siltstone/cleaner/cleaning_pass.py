@@ -26,27 +26,19 @@ class CommittedPass:
     manifest: str
 
 
-class PassRunner:
-    """Carries out plans on logs that this process owns."""
+class PassCommitter:
+    """Commits what an engine has run, on logs that this process owns."""
 
-    def __init__(
-        self, fs: FileSystem, clock: Clock, engine: CleaningEngine, checkpoints: CleanerCheckpoints
-    ) -> None:
+    def __init__(self, fs: FileSystem, clock: Clock, checkpoints: CleanerCheckpoints) -> None:
         self._fs = fs
         self._clock = clock
-        self._engine = engine
         self._checkpoints = checkpoints
 
-    def run(self, log: PartitionLog, plan: CleaningPlan) -> CommittedPass:
-        """Run a plan and commit it; whatever fails, the log is sound and the plan can be made anew.
+    def commit(self, log: PartitionLog, plan: CleaningPlan, result: PassResult) -> CommittedPass:
+        """Commit a pass; whatever fails, the log is sound and the plan can be made anew.
 
         The checkpoint comes after the swap: a crash in between repeats work, and loses nothing.
         """
-        result = self._engine.run(plan)
-        return self.commit(log, plan, result)
-
-    def commit(self, log: PartitionLog, plan: CleaningPlan, result: PassResult) -> CommittedPass:
-        """Commit what an engine has run."""
         try:
             commit_pass(self._fs, log, plan, result)
         except CleaningError:
@@ -58,17 +50,26 @@ class PassRunner:
         return CommittedPass(plan, result, manifest)
 
 
+class PassRunner(PassCommitter):
+    """Runs plans with an engine and commits them."""
+
+    def __init__(
+        self, fs: FileSystem, clock: Clock, engine: CleaningEngine, checkpoints: CleanerCheckpoints
+    ) -> None:
+        super().__init__(fs, clock, checkpoints)
+        self._engine = engine
+
+    def run(self, log: PartitionLog, plan: CleaningPlan) -> CommittedPass:
+        """Run a plan and commit it."""
+        return self.commit(log, plan, self._engine.run(plan))
+
+
 def _log_summary(plan: CleaningPlan, result: PassResult) -> None:
     """Log the block that operators of Kafka search for."""
     counts = result.counts
     megabyte = 1024.0 * 1024.0
     before = plan.source_bytes()
-    unchanged = {
-        base for group in result.groups if group.is_unchanged for base in group.base_offsets
-    }
-    after = counts.bytes_written + sum(
-        source.size_bytes for source in plan.sources if source.base_offset in unchanged
-    )
+    after = counts.bytes_written + plan.bytes_of(result.unchanged_bases())
     kept = counts.records_kept + counts.markers_kept
     logger.info(
         "Log cleaner cleaned log %s (dirty section = [%d, %d])\n"

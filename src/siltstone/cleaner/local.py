@@ -27,6 +27,7 @@ from siltstone.cleaner.transactions import TransactionTracker
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
 from siltstone.records.batch import Batch, read_batch, read_header
+from siltstone.records.builder import build_empty_batch
 from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import DELETE_HORIZON_BIT
 from siltstone.records.scan import as_bytes
@@ -170,7 +171,8 @@ class _Cleaning:
         counts = self._counts.copy()
         file = self._storage.open_source(base_offset)
         for chunk in self._iter_chunks(file, base_offset):
-            if self._judge(chunk, counts).fates.any():
+            fates = self._judge(chunk, counts).fates
+            if not all(_is_empty_already(chunk, int(n), fates[n]) for n in np.flatnonzero(fates)):
                 self._tracker, self._ordinal, self._totals.earliest_horizon_ms = before
                 return False
         self._counts = counts
@@ -297,6 +299,14 @@ class _Cleaning:
 
 def _batch_at(chunk: Chunk, number: int) -> Batch:
     return read_batch(chunk.view, int(chunk.batches["position"][number]))
+
+
+def _is_empty_already(chunk: Chunk, number: int, fate: int) -> bool:
+    """Say whether a batch is emptied that an earlier pass has left empty: its bytes stay."""
+    if fate != kernels.EMPTIED:
+        return False
+    batch = _batch_at(chunk, number)
+    return build_empty_batch(batch.header) == batch.data
 
 
 def _corrupt(file: File, chunk: Chunk, number: int, error: DecodeError) -> CorruptBatchError:

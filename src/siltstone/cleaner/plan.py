@@ -1,9 +1,12 @@
 """A pass as a value: all that its output depends on, to print, to save, to send to a worker."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from operator import index
 from pathlib import Path
-from typing import Any, Final
+from types import GenericAlias
+from typing import Any, Final, TypeVar
 
 from siltstone.cleaner.survival import LastRecord
 from siltstone.errors import ConfigError
@@ -11,6 +14,7 @@ from siltstone.ids import TopicPartition
 from siltstone.log.transaction_index import AbortedTxn
 
 _VERSION: Final = 1
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,10 @@ class CleaningPlan:
         """Return how much a pass reads."""
         return sum(source.size_bytes for source in self.sources)
 
+    def bytes_of(self, base_offsets: Collection[int]) -> int:
+        """Return the size of some of the sources together."""
+        return sum(s.size_bytes for s in self.sources if s.base_offset in base_offsets)
+
     def to_json(self) -> str:
         """Write the plan as JSON."""
         fields = asdict(self)
@@ -69,17 +77,27 @@ class CleaningPlan:
             version = fields.pop("version")
             if version != _VERSION:
                 raise ConfigError("plan version", version, f"must be {_VERSION}")
-            return cls(
-                **{
+            return _checked(
+                cls,
+                {
                     **fields,
-                    "partition": TopicPartition(**fields["partition"]),
+                    "partition": _checked(TopicPartition, fields["partition"]),
                     "directory": Path(fields["directory"]),
-                    "sources": tuple(Source(**source) for source in fields["sources"]),
-                    "groups": tuple(tuple(group) for group in fields["groups"]),
-                    "aborted": tuple(AbortedTxn(**txn) for txn in fields["aborted"]),
-                    "last_records": tuple(LastRecord(**r) for r in fields["last_records"]),
+                    "sources": tuple(_checked(Source, source) for source in fields["sources"]),
+                    "groups": tuple(tuple(map(index, group)) for group in fields["groups"]),
+                    "aborted": tuple(_checked(AbortedTxn, txn) for txn in fields["aborted"]),
+                    "last_records": tuple(_checked(LastRecord, r) for r in fields["last_records"]),
                     "hash_key": bytes.fromhex(fields["hash_key"]),
-                }
+                },
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError("plan", type(error).__name__, f"is malformed ({error})") from error
+
+
+def _checked(kind: type[_T], fields: dict[str, Any]) -> _T:
+    """Make a value from JSON, and see to it that numbers are numbers before a run begins."""
+    for name, expected in kind.__annotations__.items():
+        is_plain = not isinstance(expected, GenericAlias)
+        if is_plain and not isinstance(fields[name], expected):
+            raise TypeError(f"{name}: {fields[name]!r}")
+    return kind(**fields)

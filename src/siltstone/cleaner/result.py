@@ -81,3 +81,7 @@ class PassResult:
     counts: PassCounts
     source_crcs: tuple[int, ...]  # of the whole log file of each source, in the plan's order
     seconds: float
+
+    def unchanged_bases(self) -> set[int]:
+        """Return the base offsets of the segments that stay as they are."""
+        return {b for group in self.groups if group.is_unchanged for b in group.base_offsets}

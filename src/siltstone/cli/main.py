@@ -50,6 +50,9 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "consume": "Print the records of a topic.",
         "dump": "Show what is in log, index, snapshot and checkpoint files, and verify it.",
         "offsets": "Print the offsets of partitions, by time or at their ends.",
+        "plan": "Explain which partitions are due for compaction, and why the others are not.",
+        "compact": "Compact what is due for it, on Spark.",
+        "history": "Show what each compaction of a topic did.",
     }
 )
 

@@ -8,7 +8,7 @@ import base64
 import io
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -49,6 +49,11 @@ def format_json(document: Mapping[str, Any]) -> str:
 def print_json(document: Mapping[str, Any]) -> None:
     """Write one JSON document of the answer, on a line of its own."""
     print_line(format_json(document))
+
+
+def print_json_list(documents: Sequence[Mapping[str, Any]]) -> None:
+    """Write the answer as one JSON list, an object on each line."""
+    print_line("[" + ",\n ".join(map(format_json, documents)) + "]")
 
 
 def print_message(text: str) -> None:

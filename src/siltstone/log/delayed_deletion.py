@@ -6,6 +6,7 @@ A reader that got hold of one may still need it; and whoever deleted by mistake 
 from collections.abc import Sequence
 from pathlib import Path
 
+from siltstone.errors import LogDirOfflineError
 from siltstone.log.filesystem import FileSystem
 
 
@@ -21,12 +22,21 @@ class DelayedDeletion:
         self._waiting.append((due_ms, tuple(paths)))
 
     def delete_due(self, now_ms: int) -> int:
-        """Delete what is due and return how many paths that were."""
+        """Delete what is due and return how many paths that were.
+
+        Raise LogDirOfflineError for the first that the disk refused, when all had their turn.
+        """
         due = [path for due_ms, paths in self._waiting if due_ms <= now_ms for path in paths]
         self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
+        failure = None
         for path in due:
-            if path.is_dir():
-                self._fs.remove_dir(path)
-            else:
-                self._fs.unlink(path)
+            try:
+                if path.is_dir():
+                    self._fs.remove_dir(path)
+                else:
+                    self._fs.unlink(path)
+            except LogDirOfflineError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return len(due)

@@ -209,7 +209,7 @@ class LogManager:
                     log.delete_old_segments()
                     log.delete_due_files()
                     log.remove_expired_producers()
-        self._doomed.delete_due(self._clock.now_ms())
+        self._delete_due()
 
     def checkpoint(self) -> None:
         """Write down how far each log is durable, so that a crash costs less recovery."""
@@ -247,7 +247,7 @@ class LogManager:
             for partition in directory.state.partitions:
                 with _guard(directory):
                     self._open_log(directory, partition)
-        self._doomed.delete_due(self._clock.now_ms())
+        self._delete_due()
         if not any(iter_live(self.directories)):
             path, reason = next(iter(self.offline.items()))
             raise LogDirOfflineError(path, f"offline, as all others: {reason}")
@@ -276,17 +276,35 @@ class LogManager:
         return log
 
     def _create_partitions(self, metadata: TopicMetadata) -> None:
+        topics = dict(self._topics)
         self._topics[metadata.topic] = metadata
         existing = {p for d in self.directories for p in d.logs}
-        for number in range(metadata.partition_count):
-            partition = TopicPartition(metadata.topic, number)
-            if partition in existing:
-                continue
-            directory = min(iter_live(self.directories), key=lambda d: len(d.logs), default=None)
-            if directory is None:
-                raise LogDirOfflineError(self.directories[0].path, "offline, as all others")
-            directory.write_topic_id(partition, metadata.topic_id)
-            self._open_log(directory, partition)
+        try:
+            for number in range(metadata.partition_count):
+                partition = TopicPartition(metadata.topic, number)
+                if partition not in existing:
+                    self._create_partition(partition, metadata.topic_id)
+        except LogDirOfflineError:
+            self._topics = topics
+            raise
+
+    def _create_partition(self, partition: TopicPartition, topic_id: TopicId) -> None:
+        """Make a partition in the directory with the fewest; if its disk refuses, in the next."""
+        while any(iter_live(self.directories)):
+            directory = min(iter_live(self.directories), key=lambda d: len(d.logs))
+            with _guard(directory):
+                directory.write_topic_id(partition, topic_id)
+                self._open_log(directory, partition)
+                return
+        raise LogDirOfflineError(self.directories[0].path, "offline, as all others")
+
+    def _delete_due(self) -> None:
+        try:
+            self._doomed.delete_due(self._clock.now_ms())
+        except LogDirOfflineError as error:
+            for directory in self.directories:
+                if directory.path in error.path.parents:
+                    directory.take_offline(str(error))
 
     def _put(self, metadata: TopicMetadata) -> TopicMetadata:
         self._store.put(metadata)

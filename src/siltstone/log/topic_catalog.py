@@ -21,8 +21,15 @@ def merge_topics(
     partitions: dict[str, set[int]] = defaultdict(set)
     found_ids: dict[str, TopicId] = {}
     stored = {metadata.topic: metadata for metadata in store.list()}
+    places: dict[TopicPartition, Path] = {}
     for path, state in states:
         for partition in state.partitions:
+            if partition in places:
+                other = places[partition] / str(partition)
+                raise CorruptCheckpointError(
+                    path / str(partition), f"is the same partition as {other}: delete one of them"
+                )
+            places[partition] = path
             partitions[partition.topic].add(partition.partition)
             _check_id(path, partition, state.topic_ids, found_ids, stored)
 

@@ -22,10 +22,11 @@ DEFAULT_MASTER: Final = "local[*]"
 _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.app.name": "siltstone",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.shuffle.compress": "false",  # Hashes do not shrink.
     "spark.shuffle.spill.compress": "false",
-    "spark.executorEnv.PYTHONDONTWRITEBYTECODE": "1",
+    "spark.python.daemon.module": "siltstone.spark.daemon",
 }
 _LOCAL_DEFAULTS: Final[Mapping[str, str]] = {
     # A name that resolves slowly, or to an address without a route, is no reason to wait.

@@ -120,6 +120,17 @@ def test_a_bug_of_ours_is_one_line_too(silt: Silt, monkeypatch: pytest.MonkeyPat
     )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_answer_that_cannot_be_written_is_an_error() -> None:
+    with Path("/dev/full").open("wb") as full:
+        finished = subprocess.run(
+            [*SILT, "--version"], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_SECONDS
+        )
+
+    assert finished.returncode == 1
+    assert finished.stderr == b"silt: error: standard output: No space left on device\n"
+
+
 def test_the_log_directory_has_a_default(
     silt: Silt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

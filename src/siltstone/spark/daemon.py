@@ -1,0 +1,14 @@
+"""The process that Spark forks its Python workers from, with everything imported beforehand.
+
+`spark.python.daemon.module` names it. A worker that is forked here begins with its task at once; one
+that Spark's own daemon forks spends the first second or two on importing numba and on kernels.
+"""
+
+from pyspark import daemon
+
+from siltstone.cleaner.warm_up import warm_up
+from siltstone.spark import tasks  # noqa: F401 - imported for the workers
+
+if __name__ == "__main__":
+    warm_up()
+    daemon.manager()

@@ -1,0 +1,58 @@
+"""One JVM for all tests of a worker, and in it one Spark context at a time."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from siltstone.spark.engine import SparkEngine
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is in this directory; with `--dist loadgroup` one worker gets all of it."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+class Engines:
+    """Engines by master and settings; Spark allows one at a time, so the last one is kept."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._engine: SparkEngine | None = None
+
+    def get(
+        self, master: str = "local[2]", conf: Mapping[str, str] | None = None, **options: Any
+    ) -> SparkEngine:
+        """Return an engine with these settings; the one before is closed."""
+        key = master, sorted((conf or {}).items()), sorted(options.items(), key=str)
+        if self._engine is None or key != self._key:
+            self.close()
+            self._engine = SparkEngine(master, conf, **options)
+            self._key = key
+        return self._engine
+
+    def close(self) -> None:
+        """Close the engine that is open."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Engines]:
+    """Engines, one at a time."""
+    engines = Engines()
+    yield engines
+    engines.close()
+
+
+@pytest.fixture
+def engine(engines: Engines) -> SparkEngine:
+    """An engine with two cores of this machine."""
+    return engines.get()
