@@ -198,6 +198,10 @@ class Pair:
         self._post("increment_log_start_offset", offset=offset)
         self.ours.delete_records(offset)
 
+    def delete_old_segments(self) -> None:
+        self._post("delete_old_segments")
+        self.ours.delete_old_segments()
+
     # Cleaning
 
     def select(self, checkpoint: int | None) -> tuple[Selection, Assessment]:
@@ -238,9 +242,10 @@ class Pair:
         state = describe_ours(self.ours)
         plan = plan_pass(self.ours, assessment, self.clock.now_ms())
         known = tuple(t for t in plan.aborted if t.last_offset >= plan.log_start_offset)
-        STATS["aborted below log start"] += plan.aborted != known
         STATS["deletes"] += plan.log_start_offset > plan.sources[0].base_offset
-        plan = replace(plan, aborted=known)
+        if plan.aborted != known:
+            STATS["aborted below log start"] += 1
+            plan = replace(plan, aborted=known)
         done = self._runner.run(self.ours, plan)
         theirs = clean(
             self.kafka,
@@ -549,11 +554,12 @@ class Life:
         self.rng = rng = random.Random(seed)
         self.trace: list[str] = []
         settings = self._settings()
-        self.key_count = rng.choice([1, 4, 12, 40])
-        self.tombstone_share = rng.choice([0.0, 0.2, 0.2, 0.5])
+        self.key_count = rng.choice([1, 4, 12, 40, 10_000])
+        self.tombstone_share = rng.choice([0.0, 0.2, 0.2, 0.5, 1.0])
         self.codecs = rng.choice([[Codec.NONE], [Codec.NONE], list(Codec), [rng.choice(list(Codec))]])
         self.follows_log_end = rng.random() < 0.8
         self.leader_epoch = 0
+        self.epochs: dict[int, int] = {}  # the newest of every producer
         self.retention_ms = int(settings["delete.retention.ms"])
         now_ms = YEAR_2020_MS
         # Kafka: what it forgets about a producer when it recovers depends on which snapshots it
@@ -599,7 +605,7 @@ class Life:
             "retention.ms": -1,
             "segment.bytes": rng.choice([400, 800, 2000, 12_000]),
             "index.interval.bytes": rng.choice([0, 80, 300, 4096]),
-            "segment.index.bytes": rng.choice([4096, 4096, 1200, 240]),
+            "segment.index.bytes": rng.choice([4096, 4096, 1200, 240, 60]),
             "segment.ms": rng.choice([2000, 604_800_000]),
             "file.delete.delay.ms": 0,
             "delete.retention.ms": rng.choice([0, 1000, 20_000]),
@@ -624,6 +630,7 @@ class Life:
         yield self._change_settings, 0.2
         if self.log.config.deletes:
             yield self._delete_records, 0.5
+            yield self._delete_old_segments, 0.5
 
     # Appends
 
@@ -686,13 +693,15 @@ class Life:
     def _append_as_producer(self, producer_id: int, *, is_transactional: bool) -> str:
         rng = self.rng
         known = self.log.producer_state.entries.get(producer_id)
-        epoch, sequence = 0, rng.choice([0, MAX_SEQUENCE - 1])
+        # After it was forgotten, a producer comes back with a higher epoch.
+        epoch, sequence = self.epochs.get(producer_id, -1) + 1, rng.choice([0, MAX_SEQUENCE - 1])
         if known is not None:
             epoch, sequence = known.epoch, (known.last_sequence + 1) & MAX_SEQUENCE
             if epoch < 0:
                 return "left out: its epoch is unknown"
             if known.current_txn_first_offset is None and rng.random() < 0.1:
                 epoch, sequence = epoch + 1, 0
+        self.epochs[producer_id] = epoch
         data = build_batch(
             self._records(),
             codec=self._codec(),
@@ -720,7 +729,8 @@ class Life:
         if known and self.rng.random() < 0.7:
             chosen = self.rng.choice(known)
             return self._end(chosen.producer_id, chosen.epoch, chosen.coordinator_epoch)
-        return self._end(self.rng.choice([21, 22]), self.rng.randint(3, 5), -1, version=0)
+        producer_id = self.rng.choice([21, 22])
+        return self._end(producer_id, self.epochs.get(producer_id, 3), -1, version=0)
 
     def _end(
         self, producer_id: int, epoch: int, coordinator_epoch: int, version: int | None = None
@@ -732,6 +742,7 @@ class Life:
         if known is not None and epoch < known.epoch:
             return "left out: a newer epoch is known"
         epoch += version == 2
+        self.epochs[producer_id] = max(self.epochs.get(producer_id, 0), epoch)
         kind = rng.choice([ControlType.ABORT, ControlType.COMMIT])
         marker = build_marker(
             kind,
@@ -837,6 +848,10 @@ class Life:
         self.pair.delete_records(offset)
         return f"below {offset}"
 
+    def _delete_old_segments(self) -> str:
+        self.pair.delete_old_segments()
+        return f"now from {self.log.segments.first.base_offset}"
+
     def _half_clean(self) -> str:
         """Let Kafka's cleaner do a pass with a map that is too small, and take over from it."""
         selection, _ = self.pair.select(self.pair.checkpoint)
@@ -872,7 +887,9 @@ class Life:
     def _restart(self) -> str:
         rng = self.rng
         source = rng.choice(["ours", "kafka"])
-        is_clean = self.loses_producers or rng.random() < 0.5
-        recovery_point = None if is_clean or rng.random() < 0.3 else self.log.log_start_offset
+        # Kafka: after an unclean stop it forgets producers whose batches are below the log start.
+        has_lost = self.log.log_start_offset > self.log.segments.first.base_offset
+        is_clean = self.loses_producers or has_lost or rng.random() < 0.5
+        recovery_point = None if is_clean or rng.random() < 0.3 else 0
         self.pair.restart(source=source, is_clean=is_clean, recovery_point=recovery_point)
         return f"from {source}, clean: {is_clean}, recovery point {recovery_point}"

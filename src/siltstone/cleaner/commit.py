@@ -42,7 +42,11 @@ def check_sources(
     log: PartitionLog, plan: CleaningPlan, base_offsets: Sequence[int] | None = None
 ) -> None:
     """Raise CleaningAbortedError unless the segments are the ones that were planned for."""
-    if log.last_stable_offset < plan.end_offset or log.log_start_offset != plan.log_start_offset:
+    if (
+        not log.config.is_compacted
+        or log.last_stable_offset < plan.end_offset
+        or log.log_start_offset != plan.log_start_offset
+    ):
         raise CleaningAbortedError(str(log.partition))
     for source in plan.sources:
         if base_offsets is not None and source.base_offset not in base_offsets:
@@ -52,8 +56,10 @@ def check_sources(
             segment is None
             or segment is log.segments.active
             or segment.size_bytes != source.size_bytes
-            or segment.path.stat().st_mtime_ns != source.modified_ns
         ):
+            raise CleaningAbortedError(str(log.partition))
+        stat = segment.path.stat()
+        if (stat.st_mtime_ns, stat.st_ino) != (source.modified_ns, source.inode):
             raise CleaningAbortedError(str(log.partition))
 
 
@@ -77,10 +83,12 @@ def _check_outputs(fs: FileSystem, log: PartitionLog, group: GroupResult) -> Non
 
 
 def _stage(fs: FileSystem, log: PartitionLog, output: OutputSegment) -> Segment:
-    """Give the files of a cleaned segment their `.cleaned` names."""
+    """Give the files of a cleaned segment their `.cleaned` names, and make them durable."""
     for file in output.files:
         target = filenames.SegmentFile(output.base_offset, file.extension, filenames.CLEANED)
         fs.rename(log.directory / file.name, log.directory / target.name)
+        # Here, for the swap flushes only what its process has opened: never an index of a task.
+        fs.fsync(fs.open(log.directory / target.name))
     sizes = {file.extension: file.size_bytes for file in output.files}
     return log.open_cleaned_segment(output.base_offset, sizes[filenames.LOG])
 

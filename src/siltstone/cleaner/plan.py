@@ -24,6 +24,7 @@ class Source:
     base_offset: int
     size_bytes: int
     modified_ns: int
+    inode: int = 0  # a pass may write as many bytes as it read, and gives them the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

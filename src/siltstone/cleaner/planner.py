@@ -98,4 +98,5 @@ def _facts(segment: Segment, active: Segment) -> SegmentFacts:
 
 
 def _source(segment: Segment) -> Source:
-    return Source(segment.base_offset, segment.size_bytes, segment.path.stat().st_mtime_ns)
+    stat = segment.path.stat()
+    return Source(segment.base_offset, segment.size_bytes, stat.st_mtime_ns, stat.st_ino)

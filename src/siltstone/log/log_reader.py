@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from siltstone.clock import SystemClock
+from siltstone.clock import Clock, SystemClock
 from siltstone.errors import LogDirOfflineError, UnknownTopicError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
@@ -33,10 +33,11 @@ class LogReader:
         paths: Sequence[Path],
         *,
         fs: FileSystem | None = None,
+        clock: Clock | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
         self._fs = fs or FileSystem()
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._overrides = dict(overrides or {})
         LogConfig.parse(self._overrides)
         for path in paths:
@@ -82,8 +83,8 @@ class LogReader:
                 known = self._logs.get(partition)
                 if known is not None and _is_longer(known[0], signature):
                     log = known[1]
-                    if known[0] != signature:
-                        log.extend()
+                    # Even if it is as long: a pre-allocated file is, whatever is written to it.
+                    log.extend()
                 else:
                     log = self._open(directory, partition, path)
             except FileNotFoundError:

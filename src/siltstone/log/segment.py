@@ -229,15 +229,25 @@ class Segment:
 
     def extend(self) -> list[Batch]:
         """Take in the whole batches that somebody else has appended; nothing is written."""
-        data = self.file.read(self.size_bytes, self.file.size_bytes() - self.size_bytes)
-        batches = []
-        # What is not sound yet is still being written: the next call looks again.
-        with contextlib.suppress(DecodeError):
-            for _, batch in plain_walk(data, next_offset=self.base_offset):
-                self._index(batch.header, self.size_bytes)
-                self.size_bytes += batch.header.size_bytes
-                batches.append(batch)
-        return batches
+        batches: list[Batch] = []
+        wanted_bytes = READ_CHUNK_BYTES
+        while True:
+            data = self.file.read(self.size_bytes, wanted_bytes)
+            count = len(batches)
+            # What is not sound yet is still being written: the next call looks again.
+            with contextlib.suppress(DecodeError):
+                for _, batch in plain_walk(data, next_offset=self.base_offset):
+                    self._index(batch.header, self.size_bytes)
+                    self.size_bytes += batch.header.size_bytes
+                    batches.append(batch)
+                if count == len(batches) and len(data) == wanted_bytes:
+                    size_bytes = read_header(data).size_bytes
+                    if size_bytes > wanted_bytes:
+                        wanted_bytes = size_bytes
+                        continue
+            if count == len(batches):
+                return batches
+            wanted_bytes = READ_CHUNK_BYTES
 
     def find_batch(self, offset: int) -> StoredHeader | None:
         """Return the first batch that ends at or after an offset, or None."""
@@ -312,6 +322,8 @@ class Segment:
         self, start_position: int = 0, *, check_crc: bool = True
     ) -> Iterator[tuple[int, Batch]]:
         """Yield (position, batch) from a batch's position on."""
+        if start_position >= self.size_bytes:
+            return iter(())  # A reader's empty log has no file.
         return iter_stored_batches(self.file, start_position, self.size_bytes, check_crc=check_crc)
 
     def read_batch(self, position: int) -> Batch:

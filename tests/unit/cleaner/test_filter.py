@@ -410,7 +410,9 @@ class TestDamage:
         data[70 + position : 70 + position + len(replacement)] = replacement
         log.path("0.log").write_bytes(data)
 
-        with pytest.raises(CorruptBatchError, match=f"0.log is corrupt at position 70: .*({reason})"):
+        with pytest.raises(
+            CorruptBatchError, match=f"0.log is corrupt at position 70: .*({reason})"
+        ):
             cleaner.clean(log)
 
     # I1: whatever is signed, but is no record

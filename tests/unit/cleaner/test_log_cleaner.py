@@ -120,7 +120,10 @@ class TestSegments:
 
         cleaner.clean(log)
 
-        assert log.contents() == "4:a=4 5:b=5 | 6:a=6 7:a=7 | 8:a=8 9:a=9 | 10:a=10 | 11:a=11 | 12:a=12"
+        assert (
+            log.contents()
+            == "4:a=4 5:b=5 | 6:a=6 7:a=7 | 8:a=8 9:a=9 | 10:a=10 | 11:a=11 | 12:a=12"
+        )
         after = file_bytes(log)
         assert {name: after[name] for name in untouched} == untouched
 

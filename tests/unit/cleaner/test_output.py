@@ -71,9 +71,7 @@ class Written:
 
     def __init__(self, plan: CleaningPlan, attempt: str = "test") -> None:
         self.directory = plan.directory
-        self.writer = GroupWriter(
-            plan, plan.groups[0], DirectoryStorage(plan.directory), attempt
-        )
+        self.writer = GroupWriter(plan, plan.groups[0], DirectoryStorage(plan.directory), attempt)
         self.outputs: tuple[OutputSegment, ...] = ()
 
     def add(self, batches: Sequence[bytes]) -> None:
@@ -268,7 +266,7 @@ class TestFiles:
 class TestIndexes:
     @pytest.fixture
     def log(self, make_log: MakeCompactedLog) -> MadeLog:
-        """Two hundred records in four segments, with times that go back and forth."""
+        """Small segments that will become large ones, with times that go back and forth."""
         log = make_log(index_interval_bytes=200, segment_index_bytes=2400, segment_bytes=4000)
         for number in range(200):
             timestamp_ms = 1_000 + number * 10 - number * 7 % 5 * 35
@@ -277,6 +275,7 @@ class TestIndexes:
                 log.build(f"[k{number % 60}={number}@{timestamp_ms} u{number}=1@1]", codec=codec)
             )
         log.append("|")
+        log.configure(segment_bytes=10_000)
         return log
 
     # I4; facts 3.7

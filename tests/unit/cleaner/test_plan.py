@@ -80,13 +80,13 @@ class TestMalformed:
         ],
     )
     def test_what_is_no_plan_is_refused(self, text: str) -> None:
-        with pytest.raises(ConfigError, match="^plan is malformed"):
+        with pytest.raises(ConfigError, match=r"^plan is malformed"):
             CleaningPlan.from_json(text)
 
     def test_a_plan_of_another_version_is_refused(self) -> None:
         text = PLAN.to_json().replace('"version": 1', '"version": 2')
 
-        with pytest.raises(ConfigError, match="^plan version must be 1, got 2$"):
+        with pytest.raises(ConfigError, match=r"^plan version must be 1, got 2$"):
             CleaningPlan.from_json(text)
 
     @pytest.mark.parametrize("name", sorted(json.loads(PLAN.to_json())))
@@ -100,7 +100,7 @@ class TestMalformed:
     def test_a_plan_with_a_field_too_many_is_refused(self) -> None:
         fields = {**json.loads(PLAN.to_json()), "clock": 1}
 
-        with pytest.raises(ConfigError, match="^plan is malformed .*clock"):
+        with pytest.raises(ConfigError, match=r"^plan is malformed .*clock"):
             CleaningPlan.from_json(json.dumps(fields))
 
     @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ class TestMalformed:
     def test_a_field_of_another_shape_is_refused(self, name: str, value: Any) -> None:
         fields = {**json.loads(PLAN.to_json()), name: value}
 
-        with pytest.raises(ConfigError, match="^plan is malformed"):
+        with pytest.raises(ConfigError, match=r"^plan is malformed"):
             CleaningPlan.from_json(json.dumps(fields))
 
 

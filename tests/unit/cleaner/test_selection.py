@@ -556,9 +556,7 @@ class TestPolicies:
     def test_a_log_that_compacts_and_deletes_does_both(
         self, make_log: MakeCompactedLog, cleaner: Cleaner, clock: ManualClock
     ) -> None:
-        log = make_log(
-            "a=1 b=1 a=2 | b=2 |", cleanup_policy="compact,delete", retention_ms=HOUR_MS
-        )
+        log = make_log("a=1 b=1 a=2 | b=2 |", cleanup_policy="compact,delete", retention_ms=HOUR_MS)
         cleaner.clean(log)
         assert log.contents() == "2:a=2 3:b=2 |"
 
@@ -678,9 +676,7 @@ class TestCheckpoints:
         with pytest.raises(CorruptCheckpointError, match="expected version 0, found 1"):
             cleaner.assess(log)
 
-    def test_there_is_no_checkpoint_before_the_first_pass(
-        self, make_log: MakeCompactedLog
-    ) -> None:
+    def test_there_is_no_checkpoint_before_the_first_pass(self, make_log: MakeCompactedLog) -> None:
         log = make_log()
 
         assert CleanerCheckpoints(HastyDisk(), log.directory.parent).read() == {}

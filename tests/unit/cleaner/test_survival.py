@@ -145,7 +145,8 @@ class TestFate:
     SPENT = BatchRule(discards_records=False, keeps_header=False, starts_waiting=True)
 
     @pytest.mark.parametrize(
-        ("survivors", "fate"), [(3, BatchFate.COPIED), (2, BatchFate.REBUILT), (1, BatchFate.REBUILT)]
+        ("survivors", "fate"),
+        [(3, BatchFate.COPIED), (2, BatchFate.REBUILT), (1, BatchFate.REBUILT)],
     )
     def test_a_batch_is_copied_if_every_record_survives(
         self, survivors: int, fate: BatchFate

@@ -1376,7 +1376,6 @@ class TestFollowing:
         assert log.segment().offset_index.entries() == [(2, 140), (4, 280), (6, 420)]
         assert log.segment().time_index.entries() == [(2, 2), (4, 4), (6, 6)]
 
-    @pytest.mark.xfail(reason="the last batch of a fetch alone decides, not the newest of all")
     def test_the_newest_timestamp_of_a_fetch_decides_about_a_roll(self, make_log: MakeLog) -> None:
         log = make_log("a=1@10", segment_ms=1_000)
 
@@ -1384,7 +1383,6 @@ class TestFollowing:
 
         assert log.base_offsets() == [0, 1]
 
-    @pytest.mark.xfail(reason="a fetch of any size goes into one segment")
     def test_a_fetch_over_segment_bytes_is_refused(self, make_log: MakeLog) -> None:
         log = make_log(segment_bytes=3 * BATCH_BYTES - 1)
 
