@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Run, not only looked up: a version manager leaves names on PATH that start nothing.
-PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' >/dev/null 2>.PHONY: help install demo test test-kafka java java-build bench1 .PHONY: help install demo test test-kafka java java-build bench.PHONY: help install demo test test-kafka java java-build bench echo $$p .PHONY: help install demo test test-kafka java java-build bench.PHONY: help install demo test test-kafka java java-build bench break; done)
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' >/dev/null 2>&1 && echo $$p && break; done)
 WORKERS ?= 2
 PYTEST_ARGS ?=
 NAME ?=
@@ -22,13 +22,13 @@ help: ## list the targets
 install: $(STAMP) ## create .venv with the locked versions
 
 $(STAMP): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "install: no Python: apt-get install python3.11 python3.11-venv" >.PHONY: help install demo test test-kafka java java-build bench2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "install: no Python: apt-get install python3.11 python3.11-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "install: $(PYTHON) is older than 3.11: apt-get install python3.11 python3.11-venv, or PYTHON=/path/to/python" >.PHONY: help install demo test test-kafka java java-build bench2; exit 1; }
+		echo "install: $(PYTHON) is older than 3.11: apt-get install python3.11 python3.11-venv, or PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-		$(PYTHON) -c 'import sys; print("install: the venv module is missing: apt-get install python%d.%d-venv" % sys.version_info[:2])' >.PHONY: help install demo test test-kafka java java-build bench2; exit 1; }
+		$(PYTHON) -c 'import sys; print("install: the venv module is missing: apt-get install python%d.%d-venv" % sys.version_info[:2])' >&2; exit 1; }
 	@echo "install: locked packages into $(VENV)"
-	@$(BIN)/python -m pip --version >/dev/null 2>.PHONY: help install demo test test-kafka java java-build bench1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@# The lock holds the build backend too: building in isolation would fetch an unlocked one.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -74,7 +74,7 @@ format: install ## let ruff format the code and fix what it can
 # their hashes would be of no use elsewhere. The oldest Python decides, so that all can install it.
 lock: ## resolve requirements.lock anew; LOCK_ARGS=--upgrade for newer versions
 	@echo "lock: requirements.lock"
-	@test -x build/lock/bin/pip-compile || { python3.11 -m venv --clear build/lock .PHONY: help install demo test test-kafka java java-build bench.PHONY: help install demo test test-kafka java java-build bench \
+	@test -x build/lock/bin/pip-compile || { python3.11 -m venv --clear build/lock && \
 		build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2; }
 	@env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet \
 		--extra dev --extra kafka-tests --extra spark --build-deps-for editable --strip-extras --generate-hashes \

@@ -455,7 +455,6 @@ def compare_batches(ours: bytes, theirs: bytes) -> bool:
             assert bytes(our.data) == bytes(their.data), (our.header, their.header)
         elif bytes(our.data) != bytes(their.data):
             STATS[f"other bytes {our.header.codec.name}"] += 1
-            open("/tmp/snappy.txt","a").write(f"{our.header.codec.name}\n{bytes(our.data).hex()}\n{bytes(their.data).hex()}\n")
         same = {"length": 0, "crc": 0}
         assert our.header._replace(**same) == their.header._replace(**same)
         assert list(our.iter_records()) == list(their.iter_records())

@@ -24,7 +24,8 @@ from siltstone.log import filenames
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import File, FileSystem
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo, Isolation, PartitionLog
+from siltstone.log.partition_log import AppendInfo, PartitionLog
+from siltstone.log.reading import Isolation
 from siltstone.log.recovery import LoadRequest
 from siltstone.log.segment import Segment
 from siltstone.records.batch import Batch, BatchHeader
@@ -215,7 +216,7 @@ class MadeLog:
         sequence: int | None = None,
         transactional: bool = False,
     ) -> AppendInfo:
-        """Append one batch of an idempotent producer, with its next sequence unless one is given."""
+        """Append a batch of an idempotent producer, with its next sequence unless one is given."""
         count = len(text.strip("[]").split())
         first = self._sequences[producer] if sequence is None else sequence
         info = self.append_batch(
@@ -290,7 +291,9 @@ class MadeLog:
 
     def headers(self) -> list[BatchHeader]:
         """Return the headers of all batches on disk."""
-        return [stored.header for segment in self.real.segments for stored in segment.iter_headers()]
+        return [
+            stored.header for segment in self.real.segments for stored in segment.iter_headers()
+        ]
 
     def base_offsets(self) -> list[int]:
         """Return where the segments begin."""

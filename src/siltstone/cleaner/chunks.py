@@ -6,12 +6,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from siltstone.cleaner import kernels
-from siltstone.cleaner.transactions import TransactionTracker
-from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.cleaner.batch_modes import BatchModes
+from siltstone.errors import CorruptBatchError
 from siltstone.log.filesystem import File
-from siltstone.records.batch import read_batch, read_header
-from siltstone.records.layout import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT
+from siltstone.records.batch import read_header
+from siltstone.records.layout import HEADER_SIZE
 from siltstone.records.scan import as_bytes, walk
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -24,7 +23,7 @@ class Chunk(NamedTuple):
     view: memoryview
     data: NDArray[np.uint8]  # the same bytes
     batches: Any  # rows of records.kernels.BATCH_DTYPE
-    modes: NDArray[np.uint8]  # what the tracker says: kernels.DATA, ABORTED, ...
+    modes: NDArray[np.uint8]  # what transactions say: kernels.DATA, ABORTED, ...
 
 
 class ChunkReader:
@@ -34,13 +33,13 @@ class ChunkReader:
         self._buffer = bytearray(_CHUNK_BYTES)
 
     def iter_chunks(
-        self, file: File, size_bytes: int, tracker: TransactionTracker, *, check_crc: bool
+        self, file: File, start: int, end: int, modes: BatchModes, *, check_crc: bool
     ) -> Iterator[Chunk]:
-        """Yield the batches of a source in order; raise CorruptBatchError if one is not sound."""
-        position = 0
+        """Yield the batches between two positions; raise CorruptBatchError if one is not sound."""
+        position = start
         next_offset = 0
-        while position < size_bytes:
-            wanted = min(len(self._buffer), size_bytes - position)
+        while position < end:
+            wanted = min(len(self._buffer), end - position)
             count = file.read_into(position, memoryview(self._buffer)[:wanted])
             data = memoryview(self._buffer)[:count]
             found = walk(data, next_offset=next_offset, check_crc=check_crc)
@@ -50,17 +49,17 @@ class ChunkReader:
             if not len(found.batches):
                 if count < wanted:
                     raise CorruptBatchError(file.path, position, "the file ends too early")
-                self._make_room(file, position, data, size_bytes)
+                self._make_room(file, position, data, end)
                 continue
-            modes = _find_modes(file, position, data, found.batches, tracker)
+            found_modes = modes.find(file, position, data, found.batches)
             view = data[: found.stop_position]
-            yield Chunk(position, view, as_bytes(view), found.batches, modes)
+            yield Chunk(position, view, as_bytes(view), found.batches, found_modes)
             position += found.stop_position
             next_offset = int(found.batches["last_offset"][-1]) + 1
 
-    def _make_room(self, file: File, position: int, data: memoryview, size_bytes: int) -> None:
+    def _make_room(self, file: File, position: int, data: memoryview, end: int) -> None:
         """Grow for a batch that is larger than the buffer; raise if the file ends before it."""
-        left = size_bytes - position
+        left = end - position
         if len(data) < HEADER_SIZE:
             raise CorruptBatchError(file.path, position, f"{left} bytes left after the last batch")
         size = read_header(data).size_bytes
@@ -69,22 +68,3 @@ class ChunkReader:
                 file.path, position, f"batch of {size} bytes ends after the file"
             )
         self._buffer = bytearray(size)
-
-
-def _find_modes(
-    file: File, position: int, data: memoryview, batches: Any, tracker: TransactionTracker
-) -> NDArray[np.uint8]:
-    modes = np.zeros(len(batches), np.uint8)
-    for number in np.flatnonzero(batches["attributes"] & (TRANSACTIONAL_BIT | CONTROL_BIT)):
-        at = int(batches["position"][number])
-        batch = read_batch(data, at)
-        if not batch.header.is_control:
-            modes[number] = kernels.ABORTED if tracker.is_aborted(batch.header) else kernels.DATA
-            continue
-        try:
-            marker = batch.marker()
-        except DecodeError as error:
-            raise CorruptBatchError(file.path, position + at, error.reason) from error
-        is_spent = tracker.is_marker_discardable(batch.header, marker)
-        modes[number] = kernels.SPENT_MARKER if is_spent else kernels.MARKER
-    return modes

@@ -492,3 +492,107 @@ def rewrite_batches(
         if is_data:
             ordinal += batch.record_count
     return batches.size, ordinal, written_count, position, AT_END
+
+
+@njit(cache=True, nogil=True)
+def hash_range(low: int, range_count: int) -> int:
+    """Return the range that a key with this hash belongs to. Twin: `key_winners.plain_range`."""
+    return np.int64(((low >> np.uint64(32)) * np.uint64(range_count)) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def count_entries(table: Any, range_count: int, counts: Any) -> None:
+    """Count the keys of a table by their range."""
+    for i in range(table.shape[0]):
+        if table[i, 1] != np.uint64(0):
+            counts[hash_range(table[i, 0], range_count)] += 1
+
+
+@njit(cache=True, nogil=True)
+def pack_entries(table: Any, marks: Any, range_count: int, ends: Any, entries: Any) -> None:
+    """Copy the keys of a table into `entries`, sorted by range.
+
+    `ends` says where each range begins, and afterwards where it ends. An entry has 96 bits of the
+    hash, and in the other 32 the number of the key's last record and whether that is a tombstone.
+    """
+    for i in range(table.shape[0]):
+        found = table[i, 1]
+        if found != np.uint64(0):
+            ordinal = np.int64(found & np.uint64(_ORDINAL_MASK)) - 1
+            number = hash_range(table[i, 0], range_count)
+            slot = ends[number]
+            ends[number] = slot + 1
+            word = np.uint64(ordinal << 1)
+            if marks[ordinal] & TOMBSTONE:
+                word |= np.uint64(1)
+            entries[slot, 0] = table[i, 0]
+            entries[slot, 1] = (found & ~np.uint64(_ORDINAL_MASK)) | word
+
+
+@njit(cache=True, nogil=True)
+def enter_winners(
+    entries: Any, first: int, slice_number: int, table: Any, winners: Any, used: int
+) -> tuple[int, int]:
+    """Enter the keys of one slice from number `first` on; return (number it stopped at, used).
+
+    `table` holds 96 bits of each key's hash and the number of the latest slice it was found in,
+    `winners` the other 32 bits of the entry from there. Twin: `key_winners.plain_survivors`.
+    """
+    mask = np.int64(table.shape[0] - 1)
+    limit = table.shape[0] - table.shape[0] // 4
+    mark = np.uint64(slice_number + 1)
+    for i in range(first, entries.shape[0]):
+        if used == limit:
+            return i, used
+        low = entries[i, 0]
+        high = entries[i, 1] & ~np.uint64(_ORDINAL_MASK)
+        # All keys of a range share the upper bits, which is why the slot comes from the lower.
+        slot = np.int64(low) & mask
+        while True:
+            found = table[slot, 1]
+            if found == np.uint64(0):
+                used += 1
+            elif table[slot, 0] != low or (found ^ high) > np.uint64(_ORDINAL_MASK):
+                slot = (slot + 1) & mask
+                continue
+            elif (found & np.uint64(_ORDINAL_MASK)) > mark:
+                break
+            table[slot, 0] = low
+            table[slot, 1] = high | mark
+            winners[slot] = np.uint32(entries[i, 1] & np.uint64(_ORDINAL_MASK))
+            break
+    return entries.shape[0], used
+
+
+@njit(cache=True, nogil=True)
+def move_winners(old: Any, old_winners: Any, new: Any, new_winners: Any) -> None:
+    """Enter what is in one table of winners into a larger, empty one."""
+    mask = np.int64(new.shape[0] - 1)
+    for i in range(old.shape[0]):
+        if old[i, 1] != np.uint64(0):
+            slot = np.int64(old[i, 0]) & mask
+            while new[slot, 1] != np.uint64(0):
+                slot = (slot + 1) & mask
+            new[slot, 0] = old[i, 0]
+            new[slot, 1] = old[i, 1]
+            new_winners[slot] = old_winners[i]
+
+
+@njit(cache=True, nogil=True)
+def count_winners(table: Any, counts: Any) -> None:
+    """Count the winners by the slice that they are in."""
+    for i in range(table.shape[0]):
+        found = table[i, 1] & np.uint64(_ORDINAL_MASK)
+        if found != np.uint64(0):
+            counts[np.int64(found) - 1] += 1
+
+
+@njit(cache=True, nogil=True)
+def sort_winners(table: Any, winners: Any, ends: Any, sorted_winners: Any) -> None:
+    """Sort the winners by slice; `ends` says where each begins, and afterwards where it ends."""
+    for i in range(table.shape[0]):
+        found = table[i, 1] & np.uint64(_ORDINAL_MASK)
+        if found != np.uint64(0):
+            number = np.int64(found) - 1
+            sorted_winners[ends[number]] = winners[i]
+            ends[number] += 1

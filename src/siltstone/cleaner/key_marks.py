@@ -15,6 +15,7 @@ from siltstone.errors import CleaningError
 _FIRST_CAPACITY: Final = 1 << 16
 _GROWTH: Final = 4
 _MAX_RECORDS: Final = 2**32 - 2  # a record's number must fit 32 bits
+_MAX_PACKED_RECORDS: Final = 2**31  # and leave one of them, where it says if it is a tombstone
 
 
 class KeyMarks:
@@ -61,6 +62,21 @@ class KeyMarks:
             if why != kernels.FULL:
                 return first, why
             self._grow()
+
+    def pack(self, range_count: int) -> list[NDArray[np.uint64]]:
+        """Return the keys in blocks by range of their hash, as `KeyWinners` takes them."""
+        if self.entered > _MAX_PACKED_RECORDS:
+            raise CleaningError(f"{self.entered} records are too many for one slice")
+        counts = np.zeros(range_count, np.int64)
+        kernels.count_entries(self._table, range_count, counts)
+        ends = np.cumsum(counts) - counts
+        entries = np.empty((self._used, 2), np.uint64)
+        kernels.pack_entries(self._table, self.marks, range_count, ends, entries)
+        return np.split(entries, ends[:-1])
+
+    def keyless_count(self) -> int:
+        """Count the records without a key."""
+        return int(np.count_nonzero(self.marks[: self.entered] & kernels.KEYLESS))
 
     def _reserve(self, record_count: int) -> None:
         needed = self.entered + record_count

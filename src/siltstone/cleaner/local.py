@@ -5,7 +5,6 @@ last of its key or not. The second decides what is left of each batch and writes
 only a byte per record and the table of keys are kept.
 """
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels
+from siltstone.cleaner.batch_modes import BatchModes, TrackedModes
 from siltstone.cleaner.chunks import Chunk, ChunkReader
 from siltstone.cleaner.key_marks import KeyMarks
 from siltstone.cleaner.output import GroupWriter
@@ -23,7 +23,6 @@ from siltstone.cleaner.rebuild import rebuild_batch
 from siltstone.cleaner.result import GroupResult, PassCounts, PassResult
 from siltstone.cleaner.storage import DirectoryStorage, PassStorage
 from siltstone.cleaner.survival import is_last_of_producer
-from siltstone.cleaner.transactions import TransactionTracker
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
 from siltstone.records.batch import Batch, read_batch, read_header
@@ -53,58 +52,39 @@ class LocalEngine:
     def run(self, plan: CleaningPlan) -> PassResult:
         """Write the cleaned files that the plan asks for; leave the live log alone."""
         started = time.perf_counter()
-        cleaning = _Cleaning(plan, self._open_storage(plan.directory), self._attempt)
-        crcs = cleaning.enter_keys()
-        groups = tuple(cleaning.clean(group) for group in plan.groups)
+        storage = self._open_storage(plan.directory)
+        walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted))
+        crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
+        rewriting = Rewriting(
+            plan, storage, self._attempt, walk.keys.marks, TrackedModes(plan.aborted)
+        )
+        groups = tuple(rewriting.clean(group) for group in plan.groups)
         seconds = time.perf_counter() - started
-        return PassResult(plan.pass_id, groups, cleaning.total_counts(), crcs, seconds)
+        return PassResult(plan.pass_id, groups, rewriting.total_counts(), crcs, seconds)
 
 
-class _Verdict:
-    """What becomes of the batches of one chunk."""
+class KeyWalk:
+    """The first walk: checks every batch and enters every key."""
 
-    __slots__ = ("fates", "has_tombstones")
-
-    def __init__(self, count: int) -> None:
-        self.fates: NDArray[np.uint8] = np.empty(count, np.uint8)
-        self.has_tombstones: NDArray[np.bool_] = np.empty(count, np.bool_)
-
-
-class _Cleaning:
-    def __init__(self, plan: CleaningPlan, storage: PassStorage, attempt: str) -> None:
-        self._plan = plan
+    def __init__(self, storage: PassStorage, keys: KeyMarks, modes: BatchModes) -> None:
+        self.keys = keys
         self._storage = storage
-        self._attempt = attempt
-        self._sizes = {source.base_offset: source.size_bytes for source in plan.sources}
-        self._last_records = {record.producer_id: record for record in plan.last_records}
+        self._modes = modes
         self._reader = ChunkReader()
-        self._keys = KeyMarks(plan.hash_key)
-        self._tracker = TransactionTracker(plan.aborted)
-        self._ordinal = 0  # of the next record in a data batch, in the second walk
-        self._counts = np.zeros(kernels.COUNTS, np.int64)
-        self._totals = PassCounts()
-        self._out = np.empty(_OUTPUT_BYTES, np.uint8)
-        self._written = np.empty((_OUTPUT_BATCHES, 4), np.int64)
 
-    # The first walk
-
-    def enter_keys(self) -> tuple[int, ...]:
-        """Check every batch and enter every key; return the CRC of each source file."""
-        tracker = TransactionTracker(self._plan.aborted)
-        crcs = []
-        for source in self._plan.sources:
-            file = self._storage.open_source(source.base_offset)
-            crc = 0
-            for chunk in self._reader.iter_chunks(file, source.size_bytes, tracker, check_crc=True):
-                crc = crc32c(chunk.view, crc)
-                self._enter_chunk(file, chunk)
-            crcs.append(crc)
-        return tuple(crcs)
+    def enter(self, base_offset: int, start: int, end: int) -> int:
+        """Enter the keys between two positions of a source; return the CRC of the bytes there."""
+        file = self._storage.open_source(base_offset)
+        crc = 0
+        for chunk in self._reader.iter_chunks(file, start, end, self._modes, check_crc=True):
+            crc = crc32c(chunk.view, crc)
+            self._enter_chunk(file, chunk)
+        return crc
 
     def _enter_chunk(self, file: File, chunk: Chunk) -> None:
         number = 0
         while number < len(chunk.batches):
-            number, why = self._keys.enter(chunk.data, chunk.batches, chunk.modes, number)
+            number, why = self.keys.enter(chunk.data, chunk.batches, chunk.modes, number)
             if why == kernels.COMPRESSED:
                 self._enter_compressed(file, chunk, number)
                 number += 1
@@ -118,20 +98,57 @@ class _Cleaning:
         except DecodeError as error:
             raise _corrupt(file, chunk, number, error) from error
         row = slice(number, number + 1)
-        _, why = self._keys.enter(
+        _, why = self.keys.enter(
             payload, chunk.batches[row], chunk.modes[row], 0, whole_payload=True
         )
         if why == kernels.REFUSED:
             _explain(file, chunk, number)
 
-    # The second walk
+
+class _Verdict:
+    """What becomes of the batches of one chunk."""
+
+    __slots__ = ("fates", "has_tombstones")
+
+    def __init__(self, count: int) -> None:
+        self.fates: NDArray[np.uint8] = np.empty(count, np.uint8)
+        self.has_tombstones: NDArray[np.bool_] = np.empty(count, np.bool_)
+
+
+class Rewriting:
+    """The second walk: decides what is left of each batch, and writes it.
+
+    `marks` are those of the records in data batches, in the order in which groups are cleaned.
+    """
+
+    def __init__(
+        self,
+        plan: CleaningPlan,
+        storage: PassStorage,
+        attempt: str,
+        marks: NDArray[np.uint8],
+        modes: BatchModes,
+    ) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._attempt = attempt
+        self._marks = marks
+        self._modes = modes
+        self._sizes = {source.base_offset: source.size_bytes for source in plan.sources}
+        self._last_records = {record.producer_id: record for record in plan.last_records}
+        self._reader = ChunkReader()
+        self._ordinal = 0  # of the next record in a data batch
+        self._counts = np.zeros(kernels.COUNTS, np.int64)
+        self._totals = PassCounts()
+        self._out = np.empty(_OUTPUT_BYTES, np.uint8)
+        self._written = np.empty((_OUTPUT_BATCHES, 4), np.int64)
 
     def clean(self, group: Sequence[int]) -> GroupResult:
         """Clean one segment group; a single segment in which nothing changes is left alone."""
         if len(group) == 1 and self._is_unchanged(group[0]):
             return GroupResult(tuple(group), (), is_unchanged=True)
         writer = GroupWriter(self._plan, group, self._storage, self._attempt)
-        self._tracker.kept_aborts.clear()
+        self._modes.kept_aborts.clear()
         for base_offset in group:
             file = self._storage.open_source(base_offset)
             for chunk in self._iter_chunks(file, base_offset):
@@ -140,9 +157,7 @@ class _Cleaning:
                 self._write_chunk(file, chunk, verdict, ordinal, writer)
             self._totals.bytes_read += self._sizes[base_offset]
         self._totals.bytes_written += writer.bytes_written
-        return GroupResult(
-            tuple(group), writer.finish(self._tracker.kept_aborts), is_unchanged=False
-        )
+        return GroupResult(tuple(group), writer.finish(self._modes.kept_aborts), is_unchanged=False)
 
     def total_counts(self) -> PassCounts:
         """Return what became of every record."""
@@ -162,18 +177,18 @@ class _Cleaning:
 
     def _iter_chunks(self, file: File, base_offset: int) -> Any:
         return self._reader.iter_chunks(
-            file, self._sizes[base_offset], self._tracker, check_crc=False
+            file, 0, self._sizes[base_offset], self._modes, check_crc=False
         )
 
     def _is_unchanged(self, base_offset: int) -> bool:
         """Judge a segment without writing; if anything changes, all is as before the call."""
-        before = copy.deepcopy(self._tracker), self._ordinal, self._totals.earliest_horizon_ms
+        before = self._modes.copy(), self._ordinal, self._totals.earliest_horizon_ms
         counts = self._counts.copy()
         file = self._storage.open_source(base_offset)
         for chunk in self._iter_chunks(file, base_offset):
             fates = self._judge(chunk, counts).fates
             if not all(_is_empty_already(chunk, int(n), fates[n]) for n in np.flatnonzero(fates)):
-                self._tracker, self._ordinal, self._totals.earliest_horizon_ms = before
+                self._modes, self._ordinal, self._totals.earliest_horizon_ms = before
                 return False
         self._counts = counts
         self._totals.bytes_read += self._sizes[base_offset]
@@ -185,7 +200,7 @@ class _Cleaning:
             chunk.batches,
             chunk.modes,
             self._keeps_header(chunk),
-            self._keys.marks,
+            self._marks,
             self._ordinal,
             self._plan.now_ms,
             verdict.fates,
@@ -235,7 +250,7 @@ class _Cleaning:
                 chunk.modes,
                 verdict.fates,
                 verdict.has_tombstones,
-                self._keys.marks,
+                self._marks,
                 number,
                 ordinal,
                 self._plan.now_ms,
@@ -281,7 +296,7 @@ class _Cleaning:
             horizon_ms = self._new_horizon_ms
         records = list(batch.iter_records())
         if chunk.modes[number] == kernels.DATA:
-            marks = self._keys.marks[ordinal : ordinal + len(records)]
+            marks = self._marks[ordinal : ordinal + len(records)]
             stays = (marks & kernels.WINNER) != 0
             if drops:
                 stays &= (marks & kernels.TOMBSTONE) == 0

@@ -170,6 +170,11 @@ class _Loader:
         request = self._request
         self._segments = Segments()
         names = set(plan.remaining)
+        if not request.writable:
+            # Files of a swap that we must not finish still bear other names. Its indexes count as
+            # missing, or what is only in the one of aborted transactions would be overlooked.
+            for _, target in plan.renames:
+                names.discard(Path(target).with_suffix(filenames.OFFSET_INDEX).name)
         for base_offset, suffix in plan.segments:
             segment = self._segment(
                 base_offset, "" if request.writable else suffix, writable=request.writable

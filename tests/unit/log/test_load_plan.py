@@ -192,7 +192,8 @@ def test_a_directory_that_was_loaded_once_needs_nothing_the_second_time(
 
     second = plan_load(first.remaining, lambda base: next_offsets[base])
 
-    assert second.deletions == second.renames == ()
+    assert not second.deletions
+    assert not second.renames
     assert second.remaining == first.remaining
     assert [base for base, _ in second.segments] == [base for base, _ in first.segments]
 

@@ -1,7 +1,7 @@
 """Facts 8.G, one for one: what is made of a directory that somebody else, or a crash, has left.
 
-8.G1 also wants an empty time index for data of magic 0. We refuse such data instead, which is tested
-in its place.
+8.G1 also wants an empty time index for data of magic 0. We refuse such data instead, which is
+tested in its place.
 """
 
 import shutil
@@ -12,8 +12,8 @@ import pytest
 
 from siltstone.errors import CorruptBatchError
 from siltstone.log.filesystem import File
-from siltstone.log.partition_log import Isolation
 from siltstone.log.producer_entry import ProducerEntry
+from siltstone.log.reading import Isolation
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.layout import HEADER_SIZE
 from tests.support.clock import ManualClock
@@ -432,9 +432,7 @@ class TestSplitting:  # 8.G5
         log.path("0.log").write_bytes(original)
         return parts
 
-    def _put(
-        self, log: MadeLog, parts: dict[str, bytes], suffixes: dict[int, str | None]
-    ) -> None:
+    def _put(self, log: MadeLog, parts: dict[str, bytes], suffixes: dict[int, str | None]) -> None:
         for name, data in parts.items():
             suffix = suffixes[int(name.partition(".")[0])]
             if suffix is not None:

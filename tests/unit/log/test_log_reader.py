@@ -17,10 +17,11 @@ from siltstone.errors import (
 from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader
-from siltstone.log.partition_log import Isolation, PartitionLog
+from siltstone.log.origin import AppendOrigin
+from siltstone.log.partition_log import PartitionLog
+from siltstone.log.reading import Isolation
 from siltstone.records.builder import build_batch, build_marker
 from siltstone.records.control import ControlType
-from siltstone.log.origin import AppendOrigin
 from tests.support.clock import START_MS, ManualClock
 from tests.support.make_log import (
     EVERYTHING,

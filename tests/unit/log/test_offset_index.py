@@ -15,10 +15,10 @@ ENTRY_BYTES = 8
 MAX_BYTES = 50  # room for six entries, and two bytes that are of no use
 
 
-def open_index(directory: Path, *, writable: bool = True, max_bytes: int = MAX_BYTES) -> OffsetIndex:
-    return OffsetIndex(
-        FileSystem(), directory / "1000.index", BASE, max_bytes, writable=writable
-    )
+def open_index(
+    directory: Path, *, writable: bool = True, max_bytes: int = MAX_BYTES
+) -> OffsetIndex:
+    return OffsetIndex(FileSystem(), directory / "1000.index", BASE, max_bytes, writable=writable)
 
 
 def fill(directory: Path, *entries: tuple[int, int], max_bytes: int = MAX_BYTES) -> OffsetIndex:

@@ -27,7 +27,8 @@ from siltstone.errors import (
 )
 from siltstone.log.filesystem import File
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import HIGH_WATERMARK_OFFSET, AppendInfo, Isolation
+from siltstone.log.partition_log import HIGH_WATERMARK_OFFSET, AppendInfo
+from siltstone.log.reading import Isolation
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import BatchHeader, TimestampType, iter_batches, read_batch
@@ -433,9 +434,7 @@ class TestCompressionType:
         self, make_log: MakeLog, source: Codec, target: str
     ) -> None:
         log = make_log("x=1", compression_type=target)
-        data = log.build(
-            self.TEXT, codec=source, producer_id=9, producer_epoch=3, base_sequence=5
-        )
+        data = log.build(self.TEXT, codec=source, producer_id=9, producer_epoch=3, base_sequence=5)
 
         log.append_batch(data, leader_epoch=2)
 
@@ -546,9 +545,7 @@ class TestIdempotentProducers:
         with pytest.raises(OutOfOrderSequenceError) as error:
             log.produce("b=1", sequence=2)
 
-        assert str(error.value) == (
-            "orders-3: producer 1 with epoch 0 sent sequence 2, expected 1"
-        )
+        assert str(error.value) == ("orders-3: producer 1 with epoch 0 sent sequence 2, expected 1")
         assert log.contents() == "0:a=1"
 
     def test_a_fenced_producer_is_refused(self, make_log: MakeLog) -> None:
@@ -650,7 +647,9 @@ class TestTransactions:
         log.produce("b=1", transactional=True)
         log.abort()
 
-        aborted = {offset: log.real.read(offset, EVERYTHING, COMMITTED).aborted for offset in (1, 2)}
+        aborted = {
+            offset: log.real.read(offset, EVERYTHING, COMMITTED).aborted for offset in (1, 2)
+        }
 
         assert [txn.first_offset for txn in aborted[1]] == [0, 3]  # 1 is the marker of the first
         assert [txn.first_offset for txn in aborted[2]] == [3]
@@ -1396,9 +1395,7 @@ class RefusingDisk(HastyDisk):
     def __init__(self) -> None:
         self.refused: tuple[str, ...] = ()
 
-    def write(
-        self, file: File, position: int, buffers: Sequence[bytes | memoryview]
-    ) -> None:
+    def write(self, file: File, position: int, buffers: Sequence[bytes | memoryview]) -> None:
         if file.path.name.endswith(self.refused):
             half = b"".join(buffers)[: sum(map(len, buffers)) // 2]
             super().write(file, position, [half])

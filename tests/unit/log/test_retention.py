@@ -123,7 +123,8 @@ class TestTogether:
 
 class TestLimits:
     @pytest.mark.parametrize(
-        ("high_watermark", "expected"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)]
+        ("high_watermark", "expected"),
+        [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)],
     )
     def test_nothing_goes_before_all_of_it_is_replicated(
         self, high_watermark: int, expected: int

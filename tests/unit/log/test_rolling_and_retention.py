@@ -3,8 +3,8 @@
 Where Kafka's own catalogue goes further than this layer:
 
 - 8.F13 also asks that compaction leaves no snapshot behind: that is for the cleaner's tests.
-- 8.F17 is about remote storage, which no log of this layer has: nothing is ever copied away, so there
-  is no segment that must wait for its upload, and only one retention.
+- 8.F17 is about remote storage, which no log of this layer has: nothing is ever copied away, so
+  there is no segment that must wait for its upload, and only one retention.
 """
 
 import random
@@ -245,7 +245,8 @@ class TestKeys:  # 8.F7
 
         assert error.value.record_index == index
         assert str(error.value) == (
-            f"orders-3: record {index} of the batch: a compacted topic takes no record without a key"
+            f"orders-3: record {index} of the batch: "
+            "a compacted topic takes no record without a key"
         )
         assert log.contents() == ""
 

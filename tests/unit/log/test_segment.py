@@ -176,9 +176,7 @@ class TestIndexing:
         ]
 
     @pytest.mark.parametrize("calls", [1, 2, 8])
-    def test_it_does_not_matter_how_many_calls_there_were(
-        self, tmp_path: Path, calls: int
-    ) -> None:
+    def test_it_does_not_matter_how_many_calls_there_were(self, tmp_path: Path, calls: int) -> None:
         segment = create(tmp_path, index_interval_bytes=2 * BATCH_BYTES)
         batches = [batch(offset, now_ms=offset) for offset in range(BASE, BASE + 8)]
 
@@ -188,7 +186,7 @@ class TestIndexing:
         assert segment.offset_index.entries() == [(BASE + 3, 210), (BASE + 6, 420)]
 
     def test_twenty_batches_of_a_follower_in_two_calls(self, tmp_path: Path) -> None:
-        """Facts 3.2 had one entry, (19, 1200); since KAFKA-806 there is one for each but the first."""
+        """Facts 3.2 had one entry, (19, 1200); since KAFKA-806 all but the first have one."""
         segment = create(tmp_path, 0, index_interval_bytes=100)
         batches = [batch(offset, f"k={'v' * 51}", now_ms=offset) for offset in range(20)]
         assert {len(data) for data in batches} == {120}
@@ -363,7 +361,10 @@ class Layout:
         assert segment.max_timestamp == self._newest()
         for offset in range(BASE, self.end_offset + 2):
             assert segment.find_batch(offset) == self._find_batch(offset)
-        for time_ms in {0, *(header.max_timestamp_ms + n for header in self.headers for n in (0, 1))}:
+        for time_ms in {
+            0,
+            *(header.max_timestamp_ms + n for header in self.headers for n in (0, 1)),
+        }:
             for start_offset in (BASE, BASE + 3):
                 expected = (
                     TimestampOffset(record.timestamp_ms, record.offset)

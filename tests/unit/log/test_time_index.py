@@ -16,9 +16,7 @@ NOTHING = TimestampOffset(-1, BASE)
 
 
 def open_index(directory: Path, *, writable: bool = True, max_bytes: int = MAX_BYTES) -> TimeIndex:
-    return TimeIndex(
-        FileSystem(), directory / "1000.timeindex", BASE, max_bytes, writable=writable
-    )
+    return TimeIndex(FileSystem(), directory / "1000.timeindex", BASE, max_bytes, writable=writable)
 
 
 def fill(directory: Path, *entries: tuple[int, int], max_bytes: int = MAX_BYTES) -> TimeIndex:
@@ -169,9 +167,7 @@ class TestReopening:
             open_index(tmp_path).check_ends()
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=20), st.booleans()
-)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=20), st.booleans())
 def test_every_look_up_gives_what_a_scan_gives(
     steps: list[tuple[int, int]], is_trimmed: bool
 ) -> None:

@@ -120,9 +120,7 @@ def test_a_marker_before_the_segment_is_corrupt(tmp_path: Path) -> None:
     with pytest.raises(CorruptIndexError) as error:
         index.check()
 
-    assert str(error.value) == (
-        f"{tmp_path.name}/100.txnindex: marker 99 before base offset 100"
-    )
+    assert str(error.value) == (f"{tmp_path.name}/100.txnindex: marker 99 before base offset 100")
 
 
 def test_a_marker_at_the_base_is_sound(tmp_path: Path) -> None:

@@ -1,0 +1,315 @@
+"""Every batch of a log, sound or not: I1 as far as headers and checksums go, and I2.
+
+The walk goes on behind a batch that is not sound, as long as it can tell where the next one begins:
+one flipped bit must not hide what else is wrong. Later walks see the sound batches only.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
+from siltstone.cleaner.verify.findings import Findings, Severity
+from siltstone.errors import ChecksumError, DecodeError, TruncatedDataError
+from siltstone.log.filesystem import File, FileSystem
+from siltstone.records.batch import is_legacy_batch, read_header
+from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET
+from siltstone.records.scan import Batches, check_batch, walk
+
+Int64s = NDArray[np.int64]
+
+CHUNK_BYTES: Final = 8 << 20
+_LOWEST_OFFSET: Final = -(2**63)
+_MAX_FILE_BYTES: Final = 2**31 - 1  # positions in an offset index have 31 bits
+
+
+class Chunk(NamedTuple):
+    """Sound batches of a segment, in order; valid until the next chunk is read."""
+
+    segment: SegmentFiles
+    position: int  # of the data, in the file
+    data: memoryview
+    batches: Batches  # rows of kernels.BATCH_DTYPE; their positions count in the data
+
+
+class Layout(NamedTuple):
+    """Where the sound batches of a segment are, as far as an index speaks of it."""
+
+    positions: Int64s
+    base_offsets: Int64s
+    last_offsets: Int64s
+    max_timestamps: Int64s
+    is_whole: bool  # no batch of the file is missing here
+
+
+class BatchWalker:
+    """Walks the segments of one log, first with `check`, then as often as needed with `again`."""
+
+    def __init__(self, fs: FileSystem, files: LogFiles, findings: Findings) -> None:
+        self._fs = fs
+        self._files = files
+        self._findings = findings
+        self._unsound: dict[int, set[int]] = {}  # positions, by the segment's base offset
+        self._ends: dict[int, int] = {}  # where a segment cannot be read any further
+
+    def check(self, segment: SegmentFiles) -> Iterator[Chunk]:
+        """Yield the sound batches of a segment and note what is wrong with the others."""
+        if segment.size_bytes > _MAX_FILE_BYTES:
+            self._findings.violation(
+                "I2",
+                f"{segment.size_bytes} bytes: positions above {_MAX_FILE_BYTES} fit no index",
+                file=segment.name,
+            )
+        return _Walk(self, segment).run()
+
+    def again(self, segment: SegmentFiles) -> Iterator[Chunk]:
+        """Yield the sound batches of a segment that `check` has gone through."""
+        file = self._fs.open(segment.path, writable=False)
+        end = self._ends[segment.base_offset]
+        unsound = self._unsound[segment.base_offset]
+        buffer = bytearray(min(CHUNK_BYTES, end))
+        position = 0
+        while position < end:
+            count = file.read_into(position, memoryview(buffer)[: end - position])
+            data = memoryview(buffer)[:count]
+            start = 0
+            while True:
+                found = walk(data[start:], next_offset=_LOWEST_OFFSET, check_crc=False)
+                rows = found.batches.copy()
+                rows["position"] += start
+                if len(unsound):
+                    sound = [p not in unsound for p in (rows["position"] + position).tolist()]
+                    rows = rows[np.array(sound, np.bool_)]
+                if len(rows):
+                    yield Chunk(segment, position, data, rows)
+                start += found.stop_position
+                if found.refusal is None:
+                    break
+                # Known from before: not sound, or below the batch in front of it.
+                if position + start in unsound:
+                    start += read_header(data, start).size_bytes
+            if not start:
+                buffer = bytearray(_size_at(file, position))
+            position += start
+
+    def is_whole(self, segment: SegmentFiles) -> bool:
+        """Say whether every batch of a segment is sound, after `check`."""
+        at_end = self._ends[segment.base_offset] == segment.size_bytes
+        return at_end and not self._unsound[segment.base_offset]
+
+    def read(self, segment: SegmentFiles, position: int) -> bytes:
+        """Return the bytes of the sound batch at a position."""
+        file = self._fs.open(segment.path, writable=False)
+        return file.read(position, _size_at(file, position))
+
+
+class _Walk:
+    """The first walk over one segment."""
+
+    def __init__(self, walker: BatchWalker, segment: SegmentFiles) -> None:
+        self._segment = segment
+        self._findings = walker._findings
+        self._was_clean = walker._files.was_clean
+        self._file = walker._fs.open(segment.path, writable=False)
+        self._unsound = walker._unsound.setdefault(segment.base_offset, set())
+        self._ends = walker._ends
+        self._position = 0
+        self._next_offset = segment.base_offset
+
+    def run(self) -> Iterator[Chunk]:
+        size_bytes = self._segment.size_bytes
+        buffer = bytearray(min(CHUNK_BYTES, size_bytes))
+        while self._position < size_bytes:
+            wanted = min(len(buffer), size_bytes - self._position)
+            count = self._file.read_into(self._position, memoryview(buffer)[:wanted])
+            data = memoryview(buffer)[:count]
+            at_end = self._position + count >= size_bytes or count < wanted
+            found = walk(data, next_offset=self._next_offset)
+            if len(found.batches):
+                yield self._take(data, found.batches)
+            rest = data[found.stop_position :]
+            self._position += found.stop_position
+            if found.refusal is not None:
+                row = self._refuse(rest, found.refusal, at_end=at_end)
+                if row is None:
+                    break
+                if len(row):
+                    yield self._take(rest, row)
+                    self._position += int(row["size_bytes"][0])
+            elif rest and not found.stop_position:
+                if at_end or len(rest) < HEADER_SIZE:
+                    self._end_early(rest)
+                    break
+                # A batch larger than the buffer; one that ends after the file is told next time.
+                size = read_header(rest).size_bytes
+                buffer = bytearray(min(size, size_bytes - self._position))
+        self._ends[self._segment.base_offset] = self._position
+
+    def _take(self, data: memoryview, batches: Batches) -> Chunk:
+        """Check sound batches for I2, and count on from them."""
+        segment = self._segment
+        outside = batches["last_offset"] - segment.base_offset > MAX_RELATIVE_OFFSET
+        if segment.end_offset is not None:
+            outside = outside | (batches["last_offset"] >= segment.end_offset)
+        for slot in np.flatnonzero(outside):
+            last_offset = int(batches["last_offset"][slot])
+            reaches = segment.end_offset is not None and last_offset >= segment.end_offset
+            self._findings.violation(
+                "I2",
+                f"offset {last_offset} lies in the next segment, which begins at "
+                f"{segment.end_offset}"
+                if reaches
+                else f"offset {last_offset} does not fit base offset {segment.base_offset}",
+                file=segment.name,
+                position=self._position + int(batches["position"][slot]),
+                offset=last_offset,
+            )
+        self._next_offset = int(batches["last_offset"][-1]) + 1
+        return Chunk(segment, self._position, data, batches)
+
+    def _refuse(
+        self, rest: memoryview, refusal: DecodeError, *, at_end: bool
+    ) -> Batches | None:
+        """Note why a batch was refused.
+
+        Return it if only its place is wrong, nothing to go on behind it, None if that is not
+        possible.
+        """
+        try:
+            batch = check_batch(rest, 0, _LOWEST_OFFSET)
+        except DecodeError as error:
+            refusal = error
+        else:
+            self._findings.violation(
+                "I2",
+                f"{refusal.reason}: batches must rise",
+                file=self._segment.name,
+                position=self._position,
+                offset=batch.header.base_offset,
+            )
+            single = rest[: batch.header.size_bytes]
+            return walk(single, next_offset=_LOWEST_OFFSET).batches
+        if not any(rest) and at_end:
+            self._note_zeros(len(rest))
+            return None
+        size = _find_size(rest)
+        is_last = at_end and (size is None or size >= len(rest))
+        self._note(refusal, rest, is_last=is_last)
+        if size is None or size > len(rest) or not _may_begin_batch(rest[size:], at_end=at_end):
+            return None
+        self._unsound.add(self._position)
+        self._position += size
+        return np.empty(0, np.int64)
+
+    def _note(self, refusal: DecodeError, rest: memoryview, *, is_last: bool) -> None:
+        if is_legacy_batch(rest):
+            severity = Severity.WARNING  # sound, but nothing that this version can read
+        else:
+            severity = self._severity(is_last=is_last)
+        offset = None
+        if isinstance(refusal, ChecksumError):
+            offset = read_header(rest).base_offset
+        self._findings.add(
+            severity, "I1", refusal.reason, self._segment.name, self._position, offset
+        )
+
+    def _end_early(self, rest: memoryview) -> None:
+        if not any(rest):
+            self._note_zeros(len(rest))
+            return
+        try:
+            read_header(rest)
+            reason = f"batch ends after the file: {len(rest)} bytes of it are there"
+        except TruncatedDataError as error:
+            reason = error.reason
+        self._findings.add(
+            self._severity(is_last=True), "I1", reason, self._segment.name, self._position
+        )
+
+    def _note_zeros(self, count: int) -> None:
+        if not self._segment.is_active:
+            self._findings.violation(
+                "I1",
+                f"{count} zeros after the last batch of a segment that was rolled",
+                file=self._segment.name,
+                position=self._position,
+            )
+
+    def _severity(self, *, is_last: bool) -> Severity:
+        """The torn end of a log whose owner was killed, or is writing, will be cut."""
+        if is_last and self._segment.is_active and not self._was_clean:
+            return Severity.WARNING
+        return Severity.VIOLATION
+
+
+class LayoutBuilder:
+    """Collects the layout of one segment, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[Chunk] = []
+        self._arrays: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a chunk."""
+        rows = chunk.batches
+        self._arrays.append(
+            (
+                rows["position"] + chunk.position,
+                rows["base_offset"].copy(),
+                rows["last_offset"].copy(),
+                rows["max_timestamp_ms"].copy(),
+            )
+        )
+
+    def finish(self, *, is_whole: bool) -> Layout:
+        """Return the layout of all that was taken in."""
+        if not self._arrays:
+            nothing = np.empty(0, np.int64)
+            return Layout(nothing, nothing, nothing, nothing, is_whole)
+        columns = [np.concatenate(column) for column in zip(*self._arrays, strict=True)]
+        return Layout(columns[0], columns[1], columns[2], columns[3], is_whole)
+
+
+def check_segments(
+    files: LogFiles, first_dirty_offset: int, segment_bytes: int, findings: Findings
+) -> None:
+    """Check I2 as far as it is about sizes: no segment too large, no litter of empty ones."""
+    for segment, following in zip(files.segments, files.segments[1:], strict=False):
+        if segment.base_offset >= first_dirty_offset:
+            break
+        if segment.size_bytes > segment_bytes:
+            findings.warning(
+                "I2",
+                f"{segment.size_bytes} bytes are more than segment.bytes ({segment_bytes})",
+                file=segment.name,
+            )
+        if not segment.size_bytes and not following.size_bytes and not following.is_active:
+            findings.warning(
+                "I2",
+                f"is empty, and so is {following.name}: the next pass can merge them",
+                file=segment.name,
+            )
+
+
+def _find_size(data: memoryview) -> int | None:
+    """Return the size that a batch claims, if it has the form of one."""
+    size = int.from_bytes(data[8:12], "big", signed=True) + 12
+    return size if size >= HEADER_SIZE and len(data) >= HEADER_SIZE else None
+
+
+def _may_begin_batch(data: memoryview, *, at_end: bool) -> bool:
+    if not data:
+        return True
+    try:
+        read_header(data)
+    except TruncatedDataError:
+        return not at_end
+    except DecodeError:
+        return False
+    return True
+
+
+def _size_at(file: File, position: int) -> int:
+    return read_header(file.read(position, HEADER_SIZE)).size_bytes
