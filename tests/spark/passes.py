@@ -13,7 +13,6 @@ from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.planner import assess_log, plan_pass
 from siltstone.cleaner.result import PassResult
 from siltstone.ids import TopicPartition
-from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.partition_log import PartitionLog
@@ -22,6 +21,7 @@ from siltstone.records.compression import Codec
 from siltstone.records.control import ControlType
 from siltstone.records.record import Record
 from tests.support.clock import ManualClock
+from tests.support.make_log import HastyDisk
 
 TOPIC: Final = "orders"
 _NOW_MS: Final = 1_700_000_000_000
@@ -36,14 +36,16 @@ def plan_random_logs(directory: Path, seed: int, partition_count: int = 1) -> li
     """
     chance = random.Random(seed)
     clock = ManualClock(_NOW_MS)
-    manager = LogManager([directory], clock=clock)
+    disk = HastyDisk()
+    manager = LogManager([directory], fs=disk, clock=clock)
     settings = {
         "segment.bytes": str(chance.choice([3_000, 20_000])),
+        "index.interval.bytes": "200",
         "message.timestamp.type": chance.choice(["CreateTime", "LogAppendTime"]),
     }
     manager.create_topic(TOPIC, partition_count, settings)
-    checkpoints = CleanerCheckpoints(FileSystem(), directory)
-    runner = PassRunner(FileSystem(), clock, LocalEngine(), checkpoints)
+    checkpoints = CleanerCheckpoints(disk, directory)
+    runner = PassRunner(disk, clock, LocalEngine(), checkpoints)
     logs = manager.logs.values()
     for log in logs:
         _append_randomly(log, chance, clock)
@@ -65,13 +67,14 @@ def plan_large_log(directory: Path, record_count: int, key_count: int) -> Cleani
     """Plan a pass over a log of plain records, with segments of one megabyte."""
     chance = random.Random(record_count)
     clock = ManualClock(_NOW_MS)
-    manager = LogManager([directory], clock=clock)
+    disk = HastyDisk()
+    manager = LogManager([directory], fs=disk, clock=clock)
     manager.create_topic(TOPIC, 1, {"cleanup.policy": "compact", "segment.bytes": "1000000"})
     log = manager.get_log(TopicPartition(TOPIC, 0))
     for _ in range(record_count // 100):
         keys = [b"key-%d" % chance.randrange(key_count) for _ in range(100)]
         log.append(build_batch([Record(i, _NOW_MS, key, b"v" * 80) for i, key in enumerate(keys)]))
-    plan = _plan(log, CleanerCheckpoints(FileSystem(), directory), clock)
+    plan = _plan(log, CleanerCheckpoints(disk, directory), clock)
     manager.close()
     return plan
 

@@ -13,9 +13,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
+from siltstone.ids import TopicPartition
 from siltstone.log.config import LogConfig
+from siltstone.log.log_manager import LogManager
 from siltstone.log.partition_log import PartitionLog
 from tests.support.clock import ManualClock
 from tests.support.crashable_disk import CrashableDisk, SimulatedCrash, Step, every_crash
@@ -24,6 +26,7 @@ from tests.support.log_checks import (
     Checkpoint,
     History,
     LogWriter,
+    check_log,
     open_log,
     read_tree,
     recover,
@@ -218,3 +221,88 @@ class LogStory(Story[Scene]):
         if has_power_failed and not self.flushes_each_append:
             scene.history.acknowledged_end_offset = checkpoint.recovery_point
         scene.recover(checkpoint)
+
+
+# Stories about log directories
+
+
+@dataclass
+class ManagerScene:
+    """Two log directories on one disk, and what was appended to the partitions in them."""
+
+    disk: CrashableDisk
+    clock: ManualClock = field(default_factory=ManualClock)
+    histories: dict[TopicPartition, History] = field(default_factory=dict)
+    _manager: LogManager | None = None
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return self.disk.root / "a", self.disk.root / "b"
+
+    @property
+    def manager(self) -> LogManager:
+        if self._manager is None:
+            self._manager = LogManager(self.paths, fs=self.disk, clock=self.clock)
+        return self._manager
+
+    def append(self, topic: str, partition: int, count: int = 1) -> None:
+        """Append a batch to a partition."""
+        name = TopicPartition(topic, partition)
+        history = self.histories.setdefault(name, History())
+        LogWriter(self.manager.get_log(name), self.clock, history).append(count)
+
+    def leave(self) -> None:
+        """Let go of the directories as a process does that ends."""
+        if self._manager is not None:
+            for directory in self._manager.directories:
+                directory.take_offline("the process has ended")
+            self._manager.close()
+        self._manager = None
+
+    def check_topic(self, topic: str) -> None:
+        """Check all logs of a topic that something was appended to."""
+        for name, history in self.histories.items():
+            if name.topic == topic:
+                check_log(self.manager.get_log(name), history)
+
+    def knowledge(self) -> Hashable:
+        return tuple(
+            (name, history.acknowledged_end_offset, len(history.batches))
+            for name, history in sorted(self.histories.items())
+        )
+
+
+class ManagerStory(Story[ManagerScene]):
+    """A story about log directories; each starts with topic `kept`, of which nothing is lost."""
+
+    settings: ClassVar = {
+        "flush.messages": "1",
+        "segment.index.bytes": "240",
+        "index.interval.bytes": "150",
+        "file.delete.delay.ms": "0",
+    }
+
+    def make(self, root: Path) -> ManagerScene:
+        root.mkdir(parents=True)
+        scene = ManagerScene(CrashableDisk(root))
+        self.prepare(scene)
+        return scene
+
+    def prepare(self, scene: ManagerScene) -> None:
+        """Do what comes before the crash."""
+        scene.manager.create_topic("kept", 2, self.settings)
+        for partition in range(2):
+            scene.append("kept", partition, 2)
+            scene.append("kept", partition)
+
+    def check(self, scene: ManagerScene, *, has_power_failed: bool, is_complete: bool) -> None:
+        scene.leave()
+        self.check_opened(scene, is_complete=is_complete)
+        scene.check_topic("kept")
+        scene.manager.close()
+        scene.leave()
+        scene.check_topic("kept")
+        scene.leave()
+
+    def check_opened(self, scene: ManagerScene, *, is_complete: bool) -> None:
+        """Look at what is left of whatever the crash interrupted."""

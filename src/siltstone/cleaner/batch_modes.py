@@ -1,8 +1,8 @@
-"""What transactions say about each batch: data, aborted, a marker that is needed, or one that is not.
+"""What transactions say about each batch: data, aborted, a marker that is needed or is not.
 
-It takes all batches of a log in order to tell. A pass in one process follows them as it reads; where
-many tasks share a log, each notes what it sees, the driver goes through the notes of all in order,
-and the tasks that come after are given the answer.
+It takes all batches of a log in order to tell. A pass in one process follows them as it reads.
+Where many tasks share a log, each notes what it sees, the driver goes through the notes of all in
+order, and the tasks that come after are given the answer.
 """
 
 import copy
@@ -171,7 +171,7 @@ class GivenModes:
 def replay(
     aborted: Iterable[AbortedTxn], parts: Iterable[NDArray[Any]]
 ) -> Iterator[tuple[Modes, dict[int, AbortedTxn]]]:
-    """Go through the notes of all parts of a log; yield the modes and the aborts to keep of each."""
+    """Go through the notes of all parts of a log; yield modes and aborts to keep of each part."""
     tracked = TrackedModes(aborted)
     for notes in parts:
         modes = np.zeros(len(notes), np.uint8)

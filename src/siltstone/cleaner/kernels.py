@@ -62,6 +62,8 @@ RECORDS_READ: Final = 8
 BATCHES_EMPTIED: Final = 9
 COUNTS: Final = 10
 
+MAX_WORDS: Final = 8  # of a key that is hashed together with others: up to 63 bytes
+
 _ORDINAL_MASK: Final = 0xFFFFFFFF
 _MAX_VARINT_BYTES: Final = 5
 _MAX_VARLONG_BYTES: Final = 10
@@ -93,23 +95,18 @@ def _prefetch(typing_context: Any, table: Any, slot: Any) -> Any:
     return types.void(table, types.int64), generate
 
 
-@njit(cache=True, nogil=True)
-def _rotate(word: int, bits: int) -> int:
-    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")  # or the loops around it are not vectorised
 def _sip_round(v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
-    v0 += v1
-    v1 = _rotate(v1, 13) ^ v0
-    v0 = _rotate(v0, 32)
-    v2 += v3
-    v3 = _rotate(v3, 16) ^ v2
-    v0 += v3
-    v3 = _rotate(v3, 21) ^ v0
-    v2 += v1
-    v1 = _rotate(v1, 17) ^ v2
-    v2 = _rotate(v2, 32)
+    v0 = v0 + v1
+    v1 = ((v1 << np.uint64(13)) | (v1 >> np.uint64(51))) ^ v0
+    v0 = (v0 << np.uint64(32)) | (v0 >> np.uint64(32))
+    v2 = v2 + v3
+    v3 = ((v3 << np.uint64(16)) | (v3 >> np.uint64(48))) ^ v2
+    v0 = v0 + v3
+    v3 = ((v3 << np.uint64(21)) | (v3 >> np.uint64(43))) ^ v0
+    v2 = v2 + v1
+    v1 = ((v1 << np.uint64(17)) | (v1 >> np.uint64(47))) ^ v2
+    v2 = (v2 << np.uint64(32)) | (v2 >> np.uint64(32))
     return v0, v1, v2, v3
 
 
@@ -151,6 +148,76 @@ def siphash128(data: Any, start: int, length: int, key0: int, key1: int) -> tupl
 
 
 @njit(cache=True, nogil=True)
+def _absorb_column(words: Any, states: Any, count: int) -> None:
+    """Take one more word of each of many keys into their states."""
+    s0, s1, s2, s3 = states[0], states[1], states[2], states[3]
+    for i in range(count):
+        word = words[i]
+        v0, v1, v2, v3 = _sip_round(s0[i], s1[i], s2[i], s3[i] ^ word)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        s0[i] = v0 ^ word
+        s1[i] = v1
+        s2[i] = v2
+        s3[i] = v3
+
+
+@njit(cache=True, nogil=True)
+def _finish_columns(states: Any, lows: Any, highs: Any, count: int) -> None:
+    """Turn the states of many keys into their hashes."""
+    s0, s1, s2, s3 = states[0], states[1], states[2], states[3]
+    for i in range(count):
+        v0, v1, v2, v3 = _sip_round(s0[i], s1[i], s2[i] ^ np.uint64(0xEE), s3[i])
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        lows[i] = v0 ^ v1 ^ v2 ^ v3
+        v0, v1, v2, v3 = _sip_round(v0, v1 ^ np.uint64(0xDD), v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        highs[i] = v0 ^ v1 ^ v2 ^ v3
+
+
+@njit(cache=True, nogil=True)
+def _hash_columns(
+    words: Any, word_count: int, count: int, key0: int, key1: int, states: Any, hashes: Any
+) -> None:
+    """Hash many keys of as many words at once: column i of `words` is key i.
+
+    Straight lines over neighbouring columns, so that the compiler does several at a time: three
+    times as fast as one by one. Twin: `siphash128`.
+    """
+    states[0, :count] = key0 ^ np.uint64(0x736F6D6570736575)
+    states[1, :count] = key1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    states[2, :count] = key0 ^ np.uint64(0x6C7967656E657261)
+    states[3, :count] = key1 ^ np.uint64(0x7465646279746573)
+    for row in range(word_count):
+        _absorb_column(words[row], states, count)
+    _finish_columns(states, hashes[0], hashes[1], count)
+
+
+@njit(cache=True, nogil=True)
+def _put_words(data: Any, start: int, length: int, words: Any, column: int) -> None:
+    """Cut a key into words as SipHash takes them, the last one with the length in it."""
+    position = start
+    end = start + length
+    row = 0
+    while position + 8 <= end:
+        words[row, column] = load_u64(data, position)
+        position += 8
+        row += 1
+    word = np.uint64(length & 0xFF) << np.uint64(56)
+    left = end - position
+    if end >= 8 and left > 0:
+        # The last bytes by one load that ends with them.
+        word |= load_u64(data, end - 8) >> np.uint64(64 - 8 * left)
+    else:
+        for i in range(left):
+            word |= np.uint64(data[position + i]) << np.uint64(8 * i)
+    words[row, column] = word
+
+
+@njit(cache=True, nogil=True)
 def index_keys(
     data: Any,
     batches: Any,
@@ -163,22 +230,27 @@ def index_keys(
     used: int,
     marks: Any,
     ordinal: int,
+    keys: Any,
+    words: Any,
+    states: Any,
     hashes: Any,
 ) -> tuple[int, int, int, int]:
     """Enter the keys of data batches from number `first` on; return (batch, used, ordinal, why).
 
     `table` holds 96 bits of each key's hash and the number of its last record; a record that is
     followed by another of its key loses its mark. Compressed batches are stopped at, unless
-    `whole_payload` says that `data` is one batch's decompressed payload. `hashes` is room for the
-    largest batch. The caller has made room in `marks`.
+    `whole_payload` says that `data` is one batch's decompressed payload. `keys`, `words`,
+    `states` and `hashes` are room for the largest batch. The caller has made room in `marks`.
     """
     mask = np.int64(table.shape[0] - 1)
     limit = table.shape[0] - table.shape[0] // 4
+    lows = hashes[0]
+    highs = hashes[1]
     for number in range(first, batches.size):
         if modes[number] != DATA:
             continue
         batch = batches[number]
-        count = batch.record_count
+        count = np.int64(batch.record_count)
         if batch.attributes & CODEC_MASK != 0 and not whole_payload:
             return number, used, ordinal, COMPRESSED
         if used + count > limit:
@@ -187,6 +259,8 @@ def index_keys(
         end = np.int64(data.size) if whole_payload else batch.position + batch.size_bytes
         offset_limit = batch.last_offset - batch.base_offset
         previous_delta = np.int64(-1)
+        word_count = np.int64(0)
+        is_uniform = True
         for i in range(count):
             position, _, offset_delta, key_position, key_length, value_length, _ = read_record(
                 data, position, end
@@ -194,25 +268,37 @@ def index_keys(
             if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
                 return number, used, ordinal, REFUSED
             previous_delta = offset_delta
-            mark = 0
+            mark = WINNER
             if value_length < 0:
-                mark = TOMBSTONE
+                mark = WINNER | TOMBSTONE
             if key_length < 0:
                 mark = KEYLESS
             else:
-                low, high = siphash128(data, key_position, key_length, key0, key1)
-                hashes[i, 0] = low
-                hashes[i, 1] = high << np.uint64(32)
-                _prefetch(table, np.int64(low) & mask)
+                key_words = key_length // 8 + 1
+                if word_count == 0:
+                    word_count = key_words
+                if key_words == word_count and key_words <= MAX_WORDS:
+                    _put_words(data, key_position, key_length, words, i)
+                else:
+                    is_uniform = False
+            keys[i, 0] = key_position
+            keys[i, 1] = key_length
             marks[ordinal + i] = mark
         if position != end:
             return number, used, ordinal, REFUSED
+        if is_uniform:
+            _hash_columns(words, word_count, count, key0, key1, states, hashes)
+        else:
+            for i in range(count):
+                if keys[i, 1] >= 0:
+                    lows[i], highs[i] = siphash128(data, keys[i, 0], keys[i, 1], key0, key1)
+        for i in range(count):
+            _prefetch(table, np.int64(lows[i]) & mask)
         for i in range(count):
             if marks[ordinal + i] & KEYLESS:
                 continue
-            marks[ordinal + i] |= WINNER
-            low = hashes[i, 0]
-            high = hashes[i, 1]
+            low = lows[i]
+            high = highs[i] << np.uint64(32)
             slot = np.int64(low) & mask
             entry = high | np.uint64(ordinal + i + 1)
             while True:

@@ -14,6 +14,7 @@ from siltstone.errors import CleaningError
 
 _FIRST_CAPACITY: Final = 1 << 16
 _GROWTH: Final = 4
+_FIRST_BATCH_RECORDS: Final = 1024
 _MAX_RECORDS: Final = 2**32 - 2  # a record's number must fit 32 bits
 _MAX_PACKED_RECORDS: Final = 2**31  # and leave one of them, where it says if it is a tombstone
 
@@ -29,7 +30,7 @@ class KeyMarks:
         self._key1: Any = np.uint64(int.from_bytes(hash_key[8:], "little"))
         self._table = np.zeros((_FIRST_CAPACITY, 2), np.uint64)
         self._used = 0
-        self._hashes = np.empty((1024, 2), np.uint64)
+        self._make_room(_FIRST_BATCH_RECORDS)
 
     def enter(
         self, data: Any, batches: Any, modes: Any, first: int, *, whole_payload: bool = False
@@ -42,8 +43,8 @@ class KeyMarks:
         counts = batches["record_count"]
         self._reserve(int(counts.sum()))
         largest = int(counts.max(initial=0))
-        if largest > len(self._hashes):
-            self._hashes = np.empty((largest, 2), np.uint64)
+        if largest > len(self._keys):
+            self._make_room(largest)
         while True:
             first, self._used, self.entered, why = kernels.index_keys(
                 data,
@@ -57,6 +58,9 @@ class KeyMarks:
                 self._used,
                 self.marks,
                 self.entered,
+                self._keys,
+                self._words,
+                self._states,
                 self._hashes,
             )
             if why != kernels.FULL:
@@ -77,6 +81,14 @@ class KeyMarks:
     def keyless_count(self) -> int:
         """Count the records without a key."""
         return int(np.count_nonzero(self.marks[: self.entered] & kernels.KEYLESS))
+
+    def _make_room(self, record_count: int) -> None:
+        """Make scratch room for the largest batch."""
+        self._keys = np.empty((record_count, 2), np.int64)
+        # Zeros, because columns of records without a key are hashed too, and thrown away.
+        self._words = np.zeros((kernels.MAX_WORDS, record_count), np.uint64)
+        self._states = np.empty((4, record_count), np.uint64)
+        self._hashes = np.zeros((2, record_count), np.uint64)
 
     def _reserve(self, record_count: int) -> None:
         needed = self.entered + record_count

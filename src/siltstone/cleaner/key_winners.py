@@ -1,7 +1,7 @@
 """The last record of every key over all slices of a log, one range of hashes at a time.
 
-A slice sends the keys of a range as a block of 16 bytes each: 96 bits of the hash, the number of the
-key's last record in the slice, and whether that is a tombstone. Blocks may come in any order.
+A slice sends the keys of a range as a block of 16 bytes each: 96 bits of the hash, the number of
+the key's last record in the slice, and whether that is a tombstone. Blocks may come in any order.
 """
 
 from collections.abc import Iterable

@@ -68,6 +68,7 @@ class KeyWalk:
 
     def __init__(self, storage: PassStorage, keys: KeyMarks, modes: BatchModes) -> None:
         self.keys = keys
+        self.next_offset = 0  # after the last batch
         self._storage = storage
         self._modes = modes
         self._reader = ChunkReader()
@@ -79,6 +80,7 @@ class KeyWalk:
         for chunk in self._reader.iter_chunks(file, start, end, self._modes, check_crc=True):
             crc = crc32c(chunk.view, crc)
             self._enter_chunk(file, chunk)
+            self.next_offset = int(chunk.batches["last_offset"][-1]) + 1
         return crc
 
     def _enter_chunk(self, file: File, chunk: Chunk) -> None:

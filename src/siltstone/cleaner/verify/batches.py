@@ -4,7 +4,7 @@ The walk goes on behind a batch that is not sound, as long as it can tell where 
 one flipped bit must not hide what else is wrong. Later walks see the sound batches only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -34,14 +34,32 @@ class Chunk(NamedTuple):
     batches: Batches  # rows of kernels.BATCH_DTYPE; their positions count in the data
 
 
-class Layout(NamedTuple):
-    """Where the sound batches of a segment are, as far as an index speaks of it."""
+class Columns(NamedTuple):
+    """What an index can speak of, of each batch."""
 
     positions: Int64s
     base_offsets: Int64s
     last_offsets: Int64s
     max_timestamps: Int64s
-    is_whole: bool  # no batch of the file is missing here
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Columns":
+        """Copy the columns of a chunk, whose positions then count in the file."""
+        rows = chunk.batches
+        return cls(
+            rows["position"] + chunk.position,
+            rows["base_offset"].copy(),
+            rows["last_offset"].copy(),
+            rows["max_timestamp_ms"].copy(),
+        )
+
+
+class Layout(NamedTuple):
+    """Where the sound batches of a segment are."""
+
+    columns: Columns
+    end_position: int  # of the last of them
+    is_whole: bool  # none in front of that is missing here, and all are in order
 
 
 class BatchWalker:
@@ -53,6 +71,7 @@ class BatchWalker:
         self._findings = findings
         self._unsound: dict[int, set[int]] = {}  # positions, by the segment's base offset
         self._ends: dict[int, int] = {}  # where a segment cannot be read any further
+        self._damaged: set[int] = set()  # segments that have more behind such an end
 
     def check(self, segment: SegmentFiles) -> Iterator[Chunk]:
         """Yield the sound batches of a segment and note what is wrong with the others."""
@@ -94,10 +113,15 @@ class BatchWalker:
                 buffer = bytearray(_size_at(file, position))
             position += start
 
-    def is_whole(self, segment: SegmentFiles) -> bool:
-        """Say whether every batch of a segment is sound, after `check`."""
-        at_end = self._ends[segment.base_offset] == segment.size_bytes
-        return at_end and not self._unsound[segment.base_offset]
+    def layout(self, segment: SegmentFiles, chunks: Iterable["Columns"]) -> Layout:
+        """Put together the layout of a segment that `check` has gone through."""
+        base_offset = segment.base_offset
+        columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
+        if not columns:
+            columns = [np.empty(0, np.int64)] * len(Columns._fields)
+        is_sound = base_offset not in self._damaged and not self._unsound[base_offset]
+        is_rising = bool((np.diff(columns[2]) > 0).all())
+        return Layout(Columns(*columns), self._ends[base_offset], is_sound and is_rising)
 
     def read(self, segment: SegmentFiles, position: int) -> bytes:
         """Return the bytes of the sound batch at a position."""
@@ -115,6 +139,7 @@ class _Walk:
         self._file = walker._fs.open(segment.path, writable=False)
         self._unsound = walker._unsound.setdefault(segment.base_offset, set())
         self._ends = walker._ends
+        self._damaged = walker._damaged
         self._position = 0
         self._next_offset = segment.base_offset
 
@@ -131,20 +156,21 @@ class _Walk:
                 yield self._take(data, found.batches)
             rest = data[found.stop_position :]
             self._position += found.stop_position
-            if found.refusal is not None:
+            # With the header after it: whether one can go on there is asked, too.
+            needed = (_find_size(rest) or 0) + HEADER_SIZE
+            if rest and needed > len(rest) and not at_end:
+                if needed > len(buffer):
+                    buffer = bytearray(min(needed, size_bytes - self._position))
+            elif found.refusal is not None:
                 row = self._refuse(rest, found.refusal, at_end=at_end)
                 if row is None:
                     break
                 if len(row):
                     yield self._take(rest, row)
                     self._position += int(row["size_bytes"][0])
-            elif rest and not found.stop_position:
-                if at_end or len(rest) < HEADER_SIZE:
-                    self._end_early(rest)
-                    break
-                # A batch larger than the buffer; one that ends after the file is told next time.
-                size = read_header(rest).size_bytes
-                buffer = bytearray(min(size, size_bytes - self._position))
+            elif rest:
+                self._end_early(rest)
+                break
         self._ends[self._segment.base_offset] = self._position
 
     def _take(self, data: memoryview, batches: Batches) -> Chunk:
@@ -191,13 +217,15 @@ class _Walk:
             )
             single = rest[: batch.header.size_bytes]
             return walk(single, next_offset=_LOWEST_OFFSET).batches
-        if not any(rest) and at_end:
-            self._note_zeros(len(rest))
+        if self._is_zero_to_end():
+            self._note_zeros()
             return None
         size = _find_size(rest)
         is_last = at_end and (size is None or size >= len(rest))
         self._note(refusal, rest, is_last=is_last)
         if size is None or size > len(rest) or not _may_begin_batch(rest[size:], at_end=at_end):
+            if not is_last:
+                self._damaged.add(self._segment.base_offset)
             return None
         self._unsound.add(self._position)
         self._position += size
@@ -216,8 +244,8 @@ class _Walk:
         )
 
     def _end_early(self, rest: memoryview) -> None:
-        if not any(rest):
-            self._note_zeros(len(rest))
+        if self._is_zero_to_end():
+            self._note_zeros()
             return
         try:
             read_header(rest)
@@ -228,8 +256,18 @@ class _Walk:
             self._severity(is_last=True), "I1", reason, self._segment.name, self._position
         )
 
-    def _note_zeros(self, count: int) -> None:
+    def _is_zero_to_end(self) -> bool:
+        """Say whether nothing follows but the room that a file was given in advance."""
+        for position in range(self._position, self._segment.size_bytes, CHUNK_BYTES):
+            if any(self._file.read(position, HEADER_SIZE)):
+                return False
+            if np.frombuffer(self._file.read(position, CHUNK_BYTES), np.uint8).any():
+                return False
+        return True
+
+    def _note_zeros(self) -> None:
         if not self._segment.is_active:
+            count = self._segment.size_bytes - self._position
             self._findings.violation(
                 "I1",
                 f"{count} zeros after the last batch of a segment that was rolled",
@@ -242,34 +280,6 @@ class _Walk:
         if is_last and self._segment.is_active and not self._was_clean:
             return Severity.WARNING
         return Severity.VIOLATION
-
-
-class LayoutBuilder:
-    """Collects the layout of one segment, chunk by chunk."""
-
-    def __init__(self) -> None:
-        self._parts: list[Chunk] = []
-        self._arrays: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
-
-    def add(self, chunk: Chunk) -> None:
-        """Take in a chunk."""
-        rows = chunk.batches
-        self._arrays.append(
-            (
-                rows["position"] + chunk.position,
-                rows["base_offset"].copy(),
-                rows["last_offset"].copy(),
-                rows["max_timestamp_ms"].copy(),
-            )
-        )
-
-    def finish(self, *, is_whole: bool) -> Layout:
-        """Return the layout of all that was taken in."""
-        if not self._arrays:
-            nothing = np.empty(0, np.int64)
-            return Layout(nothing, nothing, nothing, nothing, is_whole)
-        columns = [np.concatenate(column) for column in zip(*self._arrays, strict=True)]
-        return Layout(columns[0], columns[1], columns[2], columns[3], is_whole)
 
 
 def check_segments(

@@ -1,0 +1,225 @@
+"""I7 as far as the manifests of a log tell it: what was read is what was kept and what was removed.
+
+The newest manifest also says what the cleaned segments must look like now, unless somebody else has
+cleaned the log since: then the first dirty offset lies further on.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.result import GroupResult, OutputFile, OutputSegment, PassCounts
+from siltstone.cleaner.verify.batches import CHUNK_BYTES
+from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
+from siltstone.cleaner.verify.findings import Findings
+from siltstone.errors import SiltstoneError
+from siltstone.log import filenames
+from siltstone.log.filesystem import FileSystem
+from siltstone.records.crc32c import crc32c
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """The size and the checksum of a file."""
+
+    size_bytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRecord:
+    """What a manifest says of its pass."""
+
+    name: str
+    plan: CleaningPlan
+    inputs: dict[int, FileMark]  # log files, by base offset
+    groups: tuple[GroupResult, ...]
+    counts: PassCounts
+
+    @property
+    def kept_count(self) -> int:
+        """How many records, markers included, the pass left."""
+        return self.counts.records_kept + self.counts.markers_kept
+
+    @property
+    def outputs(self) -> dict[int, dict[str, FileMark]]:
+        """The files that the pass left, by base offset and extension; indexes only if written."""
+        marks = {}
+        for group in self.groups:
+            if group.is_unchanged:
+                for base_offset in group.base_offsets:
+                    marks[base_offset] = {filenames.LOG: self.inputs[base_offset]}
+            for output in group.outputs:
+                marks[output.base_offset] = {
+                    file.extension: FileMark(file.size_bytes, file.crc32c) for file in output.files
+                }
+        return marks
+
+
+def parse_manifests(files: LogFiles, findings: Findings) -> list[PassRecord]:
+    """Take the manifests of a log apart, oldest first, and note those that make no sense."""
+    passes = []
+    for name, data in files.manifests.items():
+        try:
+            record = _parse(name, json.loads(data))
+            if record.plan.partition != files.partition:
+                raise ValueError(f"is about {record.plan.partition}")
+            if filenames.manifest_name(record.plan.pass_id) != name:
+                raise ValueError(f"is about pass {record.plan.pass_id}")
+        except (KeyError, TypeError, ValueError, AttributeError, SiltstoneError) as error:
+            reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
+            findings.violation("I7", f"is no manifest of this log: {reason}", file=name)
+            continue
+        passes.append(record)
+    return sorted(passes, key=lambda record: record.plan.pass_id)
+
+
+def check_manifests(passes: Sequence[PassRecord], findings: Findings) -> None:
+    """Check that each manifest adds up, and that each pass read what the one before it left."""
+    for record in passes:
+        for fault in _find_faults(record):
+            findings.violation("I7", fault, file=record.name)
+    for before, after in zip(passes, passes[1:], strict=False):
+        # Otherwise somebody else has cleaned, or the log was cut, between the two.
+        if after.plan.first_dirty_offset != before.plan.end_offset:
+            continue
+        for base_offset, marks in before.outputs.items():
+            found = after.inputs.get(base_offset)
+            if found is not None and found != marks[filenames.LOG]:
+                findings.violation(
+                    "I7",
+                    f"read {found.size_bytes} bytes (CRC 0x{found.crc32c:08x}) of segment "
+                    f"{base_offset}, but {before.name} left {marks[filenames.LOG].size_bytes} "
+                    f"(CRC 0x{marks[filenames.LOG].crc32c:08x})",
+                    file=after.name,
+                )
+
+
+def check_outputs(
+    fs: FileSystem, files: LogFiles, record: PassRecord, findings: Findings
+) -> None:
+    """Check that what the newest pass wrote is there, byte for byte."""
+    segments = {segment.base_offset: segment for segment in files.segments}
+    for base_offset, marks in record.outputs.items():
+        segment = segments.get(base_offset)
+        if segment is None:
+            if base_offset > files.first_base_offset:
+                findings.violation(
+                    "I7", f"segment {base_offset}, which {record.name} wrote, is gone"
+                )
+            continue
+        for extension, mark in marks.items():
+            found = _mark_of(fs, segment, extension)
+            if found == mark:
+                continue
+            message = (
+                f"is not what {record.name} left: {mark.size_bytes} bytes with CRC "
+                f"0x{mark.crc32c:08x}"
+            )
+            name = segment.name_of(extension)
+            if extension == filenames.LOG:
+                findings.violation("I7", message, file=name)
+            elif found is not None:
+                # An index may be built anew at any load; whether it is right, I4 and I20 say.
+                findings.warning("I7", message, file=name)
+    kept = set(record.outputs)
+    for segment in files.segments:
+        if segment.base_offset < record.plan.end_offset and segment.base_offset not in kept:
+            findings.violation("I7", f"{record.name} left no such segment", file=segment.name)
+
+
+def check_kept(record: PassRecord, files: LogFiles, found_count: int, findings: Findings) -> None:
+    """Check the number of records in the cleaned segments, if none was removed since."""
+    first = min(record.outputs, default=files.first_base_offset)
+    if first == files.first_base_offset and found_count != record.kept_count:
+        findings.violation(
+            "I7",
+            f"says that {record.kept_count} records were kept, {found_count} are there",
+            file=record.name,
+        )
+
+
+def _find_faults(record: PassRecord) -> list[str]:
+    counts = record.counts
+    removed = (
+        counts.superseded
+        + counts.keyless_removed
+        + counts.aborted_removed
+        + counts.tombstones_removed
+        + counts.markers_removed
+    )
+    faults = []
+    if counts.records_read != record.kept_count + removed:
+        faults.append(
+            f"says that {counts.records_read} records were read, but {record.kept_count} kept and "
+            f"{removed} removed"
+        )
+    if counts.tombstones_kept > counts.records_kept:
+        faults.append(f"says that {counts.tombstones_kept} of {counts.records_kept} are tombstones")
+    if min(value for value in counts.as_dict().values() if value is not None) < 0:
+        faults.append("has a negative count")
+    if counts.bytes_read != sum(mark.size_bytes for mark in record.inputs.values()):
+        faults.append(f"says that {counts.bytes_read} bytes were read, its inputs have others")
+    written = sum(
+        file.size_bytes
+        for group in record.groups
+        for output in group.outputs
+        for file in output.files
+        if file.extension == filenames.LOG
+    )
+    if counts.bytes_written != written:
+        faults.append(f"says that {counts.bytes_written} bytes were written, its outputs {written}")
+    sources = {source.base_offset: source.size_bytes for source in record.plan.sources}
+    if sources != {base: mark.size_bytes for base, mark in record.inputs.items()}:
+        faults.append("has other inputs than its plan")
+    if tuple(group.base_offsets for group in record.groups) != record.plan.groups:
+        faults.append("has other groups than its plan")
+    return faults
+
+
+def _mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark | None:
+    indexes = {
+        filenames.OFFSET_INDEX: segment.offset_index,
+        filenames.TIME_INDEX: segment.time_index,
+        filenames.TRANSACTION_INDEX: segment.transaction_index,
+    }
+    if extension in indexes:
+        data = indexes[extension]
+        return None if data is None else FileMark(len(data), crc32c(data))
+    file = fs.open(segment.path, writable=False)
+    crc = 0
+    for position in range(0, segment.size_bytes, CHUNK_BYTES):
+        crc = crc32c(file.read(position, CHUNK_BYTES), crc)
+    return FileMark(segment.size_bytes, crc)
+
+
+def _parse(name: str, fields: dict[str, Any]) -> PassRecord:
+    if fields["version"] != _VERSION:
+        raise ValueError(f"unknown version {fields['version']}")
+    return PassRecord(
+        name=name,
+        plan=CleaningPlan.from_json(json.dumps(fields["plan"])),
+        inputs={
+            item["base_offset"]: FileMark(item["size_bytes"], item["crc32c"])
+            for item in fields["inputs"]
+        },
+        groups=tuple(
+            GroupResult(
+                tuple(group["base_offsets"]),
+                tuple(
+                    OutputSegment(
+                        output["base_offset"],
+                        tuple(OutputFile(**file) for file in output["files"]),
+                    )
+                    for output in group["outputs"]
+                ),
+                group["is_unchanged"],
+            )
+            for group in fields["groups"]
+        ),
+        counts=PassCounts(**fields["counts"]),
+    )

@@ -1,0 +1,573 @@
+"""In any order of appends, transactions, passes and restarts, no committed value is lost.
+
+The model is a dict of what was appended, by offset. Every pass is run by every engine, which must
+write the same bytes (I11), and one of them, whichever, is committed. What it has changed is then
+held against what was there before: I3, I6, I7, I8, I9, I10, I15, I18; and all the time I20, I4, and
+that a reader of committed records gets the latest values of the model.
+"""
+
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from siltstone.cleaner.commit import discard_pass
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.result import PassResult
+from siltstone.errors import CleaningAbortedError
+from siltstone.log.partition_log import AppendInfo
+from siltstone.log.reading import Isolation, ReadResult
+from siltstone.records.batch import Batch, BatchHeader
+from siltstone.records.compression import Codec
+from siltstone.records.control import ControlType, Marker
+from siltstone.records.record import Record
+from tests.support.cleaning import ENGINES, Cleaner, MakeCompactedLog
+from tests.support.clock import START_MS, ManualClock
+from tests.support.log_checks import check_segments
+from tests.support.make_log import MadeLog
+
+TRANSACTIONAL = (1, 2)
+IDEMPOTENT = 3
+FETCH_BYTES = 300
+
+keys = st.sampled_from("abcde")
+values = st.one_of(st.none(), st.sampled_from(["", "v", "a-longer-value"]))
+contents = st.lists(st.tuples(keys, values, st.integers(-20, 0)), min_size=1, max_size=4)
+codecs = st.sampled_from(Codec)
+
+
+class State(Enum):
+    """What became of a transaction."""
+
+    OPEN = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
+
+
+@dataclass
+class Transaction:
+    """All that a producer writes up to a marker; what is outside of transactions has none."""
+
+    first_offset: int
+    state: State = State.OPEN
+
+
+class Written(NamedTuple):
+    """A record as it was appended."""
+
+    record: Record
+    transaction: Transaction | None
+
+    @property
+    def is_committed(self) -> bool:
+        return self.transaction is None or self.transaction.state is State.COMMITTED
+
+    @property
+    def is_aborted(self) -> bool:
+        return self.transaction is not None and self.transaction.state is State.ABORTED
+
+
+class Appended(NamedTuple):
+    """The last batch of a producer."""
+
+    data: bytes
+    info: AppendInfo
+
+
+class Stored(NamedTuple):
+    """A batch on disk."""
+
+    header: BatchHeader
+    records: tuple[Record, ...]
+    marker: Marker | None
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Stored":
+        return cls(batch.header, tuple(batch.iter_records()), batch.marker())
+
+
+class Planned(NamedTuple):
+    """A plan and how many passes were committed before it."""
+
+    plan: CleaningPlan
+    pass_count: int
+
+
+def replay(records: Sequence[Record]) -> dict[bytes | None, bytes]:
+    """Return the latest value of every key that was not deleted."""
+    latest: dict[bytes | None, bytes] = {}
+    for record in records:
+        if record.value is None:
+            latest.pop(record.key, None)
+        else:
+            latest[record.key] = record.value
+    return latest
+
+
+def without_aborted(result: ReadResult) -> Iterator[Batch]:
+    """Leave out what a consumer of committed records leaves out."""
+    waiting = sorted(result.aborted, key=lambda txn: txn.first_offset)
+    aborted: set[int] = set()
+    for batch in result.batches():
+        header = batch.header
+        while waiting and waiting[0].first_offset <= header.last_offset:
+            aborted.add(waiting.pop(0).producer_id)
+        marker = batch.marker()
+        if marker is not None and marker.control_type is ControlType.ABORT:
+            aborted.discard(header.producer_id)
+        elif not header.is_control:
+            if not header.is_transactional or header.producer_id not in aborted:
+                yield batch
+
+
+class CompactedLogMachine(RuleBasedStateMachine):
+    """A log, its cleaner and the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        self.clock = ManualClock()
+        self.engines = {name: make() for name, make in ENGINES.items()}
+        self.cleaner = Cleaner(self.engines["reference"], self.clock)
+        self.history: dict[int, Written] = {}
+        self.open: dict[int, Transaction] = {}
+        self.sequences: dict[int, int] = {}
+        self.last: dict[int, Appended] = {}
+        self.planned: Planned | None = None
+        self.pass_count = 0
+        self._level = logging.getLogger("siltstone").level
+        logging.getLogger("siltstone").setLevel(logging.ERROR)
+
+    def teardown(self) -> None:
+        logging.getLogger("siltstone").setLevel(self._level)
+        self._directory.cleanup()
+
+    @initialize(
+        segment_bytes=st.sampled_from([300, 1000, 10**6]),
+        index_interval_bytes=st.sampled_from([0, 100, 4096]),
+        min_compaction_lag_ms=st.sampled_from([0, 0, 500]),
+        delete_retention_ms=st.sampled_from([0, 1000]),
+        message_timestamp_type=st.sampled_from(["CreateTime", "CreateTime", "LogAppendTime"]),
+    )
+    def create(self, **topic: Any) -> None:
+        make_log = MakeCompactedLog(Path(self._directory.name), self.clock)
+        self.log: MadeLog = make_log(min_cleanable_dirty_ratio=0, **topic)
+
+    # Writing
+
+    @rule(records=contents, codec=codecs, is_idempotent=st.booleans())
+    def append(
+        self, records: list[tuple[str, str | None, int]], codec: Codec, is_idempotent: bool
+    ) -> None:
+        producer = IDEMPOTENT if is_idempotent else None
+        self._append(records, codec, producer, None)
+
+    @rule(records=contents, codec=codecs, producer=st.sampled_from(TRANSACTIONAL))
+    def append_in_transaction(
+        self, records: list[tuple[str, str | None, int]], codec: Codec, producer: int
+    ) -> None:
+        end_offset = self.log.real.log_end_offset
+        transaction = self.open.setdefault(producer, Transaction(end_offset))
+        self._append(records, codec, producer, transaction)
+
+    def _append(
+        self,
+        records: list[tuple[str, str | None, int]],
+        codec: Codec,
+        producer: int | None,
+        transaction: Transaction | None,
+    ) -> None:
+        now_ms = self.clock.now_ms()
+        text = " ".join(
+            f"{key}{'~' if value is None else f'={value}'}@{now_ms + shift_ms}"
+            for key, value, shift_ms in records
+        )
+        fields: dict[str, Any] = {"codec": codec}
+        if producer is not None:
+            fields |= {
+                "producer_id": producer,
+                "producer_epoch": 0,
+                "base_sequence": self.sequences.get(producer, 0),
+                "is_transactional": transaction is not None,
+            }
+        data = self.log.build(f"[{text}]", **fields)
+        info = self.log.append_batch(data)
+        if producer is not None:
+            self.sequences[producer] = self.sequences.get(producer, 0) + len(records)
+            self.last[producer] = Appended(data, info)
+        for number, (key, value, shift_ms) in enumerate(records):
+            offset = info.first_offset + number
+            is_append_time = info.log_append_time_ms >= 0
+            self.history[offset] = Written(
+                Record(
+                    offset,
+                    info.log_append_time_ms if is_append_time else now_ms + shift_ms,
+                    key.encode(),
+                    None if value is None else value.encode(),
+                ),
+                transaction,
+            )
+
+    @rule(producer=st.sampled_from(TRANSACTIONAL), is_committed=st.booleans())
+    def end_transaction(self, producer: int, is_committed: bool) -> None:
+        """End it, or write the marker of one without data."""
+        (self.log.commit if is_committed else self.log.abort)(producer=producer)
+        transaction = self.open.pop(producer, None)
+        if transaction is not None:
+            transaction.state = State.COMMITTED if is_committed else State.ABORTED
+
+    @precondition(lambda self: self.last)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        """I20: a producer that has not heard of its success is told again."""
+        producer = data.draw(st.sampled_from(sorted(self.last)), label="producer")
+        batch, first = self.last[producer]
+
+        info = self.log.append_batch(batch)
+
+        assert info.is_duplicate
+        assert (info.first_offset, info.last_offset) == (first.first_offset, first.last_offset)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.append("|")
+
+    @rule(duration_ms=st.sampled_from([1, 499, 500, 1000]))
+    def let_time_pass(self, duration_ms: int) -> None:
+        self.clock.advance_ms(duration_ms)
+
+    # Cleaning
+
+    @rule()
+    def plan(self) -> None:
+        """Plan now, and run it whenever."""
+        self.planned = self._plan()
+
+    @precondition(lambda self: self.planned is not None)
+    @rule(engine=st.sampled_from(sorted(ENGINES)))
+    def run_plan(self, engine: str) -> None:
+        assert self.planned is not None
+        planned, self.planned = self.planned, None
+        self._run(planned, engine)
+
+    @rule(engine=st.sampled_from(sorted(ENGINES)))
+    def clean(self, engine: str) -> None:
+        planned = self._plan()
+        if planned is not None:
+            self._run(planned, engine)
+
+    @rule(engine=st.sampled_from(sorted(ENGINES)), data=st.data())
+    def clean_up_to_a_cut(self, engine: str, data: st.DataObject) -> None:
+        """I10: wherever a pass ends, it does no harm."""
+        start, end = self.log.real.log_start_offset, self.log.real.log_end_offset
+        self.log.real.update_high_watermark(data.draw(st.integers(start, end), label="cut"))
+        planned = self._plan()
+        self.log.real.update_high_watermark(end)
+        if planned is not None:
+            self._run(planned, engine)
+
+    @rule(engine=st.sampled_from(sorted(ENGINES)))
+    def clean_again(self, engine: str) -> None:
+        """I10: a second pass at the same time changes no record of a user."""
+        self.clean(engine)
+        before = [(s.header.delete_horizon_ms, s.records) for s in self._data_batches()]
+        if not self.log.real.config.delete_retention_ms:
+            return  # What was marked a moment ago is due already.
+        self.clean(engine)
+        after = [(s.header.delete_horizon_ms, s.records) for s in self._data_batches()]
+        assert after == before
+
+    def _plan(self) -> Planned | None:
+        assessment = self.cleaner.assess(self.log)
+        if not assessment.is_eligible:
+            return None
+        plan = self.cleaner.plan(self.log)
+        self._check_plan(plan)
+        return Planned(plan, self.pass_count)
+
+    def _run(self, planned: Planned, engine: str) -> None:
+        plan = planned.plan
+        results = {name: each.run(plan) for name, each in self.engines.items()}
+        self._check_same_bytes(results)
+        for name, result in results.items():
+            if name != engine:
+                discard_pass(self.log.fs, self.log.real, result)
+        before = self._batches()
+        young = self._young_bytes(plan.end_offset)
+        try:
+            self.cleaner.commit(self.log, plan, results[engine])
+        except CleaningAbortedError:
+            assert self.pass_count > planned.pass_count, "nothing has changed since the plan"
+            assert self._batches() == before
+            return
+        self.pass_count += 1
+        assert self.cleaner.checkpoint(self.log) == plan.end_offset
+        assert self._young_bytes(plan.end_offset) == young, "I8"
+        self._check_pass(plan, results[engine], before, self._batches())
+        check_segments(self.log.real)
+
+    # Starting again
+
+    @rule(is_clean=st.booleans())
+    def reopen(self, is_clean: bool) -> None:
+        before = self._batches()
+        if is_clean:
+            self.log.restart()
+        else:
+            self.log.recover()
+        assert self._batches() == before
+        check_segments(self.log.real)
+
+    # What must hold of a pass
+
+    def _check_plan(self, plan: CleaningPlan) -> None:
+        """I8: nothing is planned for that is active, undecided or too young."""
+        log = self.log.real
+        assert plan.end_offset <= log.segments.active.base_offset
+        assert plan.end_offset <= log.last_stable_offset
+        oldest_ms = plan.now_ms - log.config.min_compaction_lag_ms
+        if log.config.min_compaction_lag_ms:
+            for stored in self._batches():
+                if plan.first_dirty_offset <= stored.header.base_offset < plan.end_offset:
+                    assert stored.header.max_timestamp_ms <= oldest_ms
+
+    def _check_same_bytes(self, results: dict[str, PassResult]) -> None:
+        """I11: engines differ in nothing but names and time."""
+        first, *others = (
+            (
+                [
+                    (
+                        group.base_offsets,
+                        group.is_unchanged,
+                        [
+                            (
+                                output.base_offset,
+                                file.extension,
+                                (self.log.directory / file.name).read_bytes(),
+                            )
+                            for output in group.outputs
+                            for file in output.files
+                        ],
+                    )
+                    for group in result.groups
+                ],
+                result.counts,
+                result.source_crcs,
+            )
+            for result in results.values()
+        )
+        for other in others:
+            assert other == first
+
+    def _check_pass(
+        self,
+        plan: CleaningPlan,
+        result: PassResult,
+        before: Sequence[Stored],
+        after: Sequence[Stored],
+    ) -> None:
+        records_before = [r for stored in before for r in stored.records if not stored.marker]
+        records_after = [r for stored in after for r in stored.records if not stored.marker]
+        offsets_after = {record.offset for record in records_after}
+        end_offset = plan.end_offset
+        winners = {
+            record.key: record
+            for record in records_before
+            if record.offset < end_offset and self.history[record.offset].is_committed
+        }
+
+        # I3: what is there was there, and in the same order.
+        assert [r for r in records_before if r.offset in offsets_after] == records_after
+        self._check_headers(before, after)
+
+        # I6, I9, I15, I18: below the end exactly the winners, but for tombstones that are due.
+        horizons_before = self._horizons(before)
+        expired = {
+            record.offset
+            for record in winners.values()
+            if record.value is None
+            and (horizon_ms := horizons_before[record.offset]) is not None
+            and horizon_ms <= plan.now_ms
+        }
+        expected = {record.offset for record in winners.values()} - expired
+        assert {offset for offset in offsets_after if offset < end_offset} == expected
+
+        # I15: every tombstone that stays has a horizon, and none has moved.
+        horizons_after = self._horizons(after)
+        new_ms = plan.now_ms + plan.delete_retention_ms
+        for record in records_after:
+            horizon_ms = horizons_before[record.offset]
+            if record.offset < end_offset and record.value is None and horizon_ms is None:
+                assert horizons_after[record.offset] == new_ms
+            else:
+                assert horizons_after[record.offset] in (horizon_ms, new_ms)
+                assert horizon_ms is None or horizons_after[record.offset] == horizon_ms
+
+        # I10: from wherever one begins to read, the same values come out.
+        for start in range(self.log.real.log_end_offset):
+            assert replay(self._committed(records_after, start)) == replay(
+                self._committed(records_before, start)
+            )
+        self._check_counts(result, before, after, end_offset)
+
+    def _check_headers(self, before: Sequence[Stored], after: Sequence[Stored]) -> None:
+        """I3: a batch keeps what identifies it; I19: a marker goes only after its time."""
+        known = {stored.header.base_offset: stored for stored in before}
+        for stored in after:
+            old, new = known[stored.header.base_offset].header, stored.header
+            assert new._replace(
+                length=old.length,
+                crc=old.crc,
+                attributes=old.attributes,
+                base_timestamp_ms=old.base_timestamp_ms,
+                max_timestamp_ms=old.max_timestamp_ms,
+                record_count=old.record_count,
+            ) == old
+            assert new.is_empty or new.codec is old.codec
+            assert (new.is_control, new.is_transactional) == (old.is_control, old.is_transactional)
+        kept = {stored.header.base_offset for stored in after if stored.marker}
+        for stored in before:
+            if stored.marker and stored.header.base_offset not in kept:
+                horizon_ms = stored.header.delete_horizon_ms
+                assert horizon_ms is not None
+                assert horizon_ms <= self.clock.now_ms()
+
+    def _check_counts(
+        self,
+        result: PassResult,
+        before: Sequence[Stored],
+        after: Sequence[Stored],
+        end_offset: int,
+    ) -> None:
+        """I7: each removed record is counted, under the first reason that fits."""
+        counts = result.counts
+        data_before = self._below(before, end_offset, markers=False)
+        data_after = self._below(after, end_offset, markers=False)
+        markers_before = self._below(before, end_offset, markers=True)
+        markers_after = self._below(after, end_offset, markers=True)
+        aborted = [record for record in data_before if self.history[record.offset].is_aborted]
+        latest = {r.key: r.offset for r in data_before if self.history[r.offset].is_committed}
+        superseded = [
+            record
+            for record in data_before
+            if self.history[record.offset].is_committed and record.offset < latest[record.key]
+        ]
+        assert counts.records_read == len(data_before) + len(markers_before)
+        assert counts.aborted_removed == len(aborted)
+        assert counts.superseded == len(superseded)
+        assert counts.records_kept == len(data_after)
+        assert counts.tombstones_kept == sum(record.value is None for record in data_after)
+        assert counts.tombstones_removed == (
+            len(data_before) - len(aborted) - len(superseded) - len(data_after)
+        )
+        assert counts.markers_kept == len(markers_after)
+        assert counts.markers_removed == len(markers_before) - len(markers_after)
+
+    # What must hold all the time
+
+    @invariant()
+    def the_latest_committed_values_are_the_models(self) -> None:
+        log = self.log.real
+        undecided = [txn.first_offset for txn in self.open.values()]
+        last_stable_offset = min(undecided, default=log.log_end_offset)
+        assert log.last_stable_offset == last_stable_offset
+
+        found: list[Record] = []
+        offset = log.log_start_offset
+        while offset < last_stable_offset:
+            result = log.read(offset, FETCH_BYTES, Isolation.COMMITTED)
+            for batch in without_aborted(result):
+                found += [r for r in batch.iter_records() if r.offset >= offset]
+            next_offsets = [batch.header.next_offset for batch in result.batches()]
+            if not next_offsets:
+                break
+            assert next_offsets[-1] > offset, "the reader makes no progress"
+            offset = next_offsets[-1]
+        assert offset >= last_stable_offset or self._ends_in_a_gap(offset, last_stable_offset)
+
+        written = [
+            self.history[offset].record
+            for offset in sorted(self.history)
+            if offset < last_stable_offset and self.history[offset].is_committed
+        ]
+        assert replay(found) == replay(written)
+
+    @invariant()
+    def every_producer_can_go_on_where_it_left_off(self) -> None:
+        """I20, also after a restart that had nothing but the batches."""
+        entries = self.log.real.producer_state.entries
+        for producer, sequence in self.sequences.items():
+            assert entries[producer].epoch == 0
+            assert entries[producer].last_sequence == sequence - 1
+        open_producers = {
+            producer
+            for producer, entry in entries.items()
+            if entry.current_txn_first_offset is not None
+        }
+        assert open_producers == self.open.keys()
+
+    @invariant()
+    def nothing_is_left_of_a_run(self) -> None:
+        assert not [path for path in self.log.directory.iterdir() if path.name.endswith(".part")]
+
+    def _ends_in_a_gap(self, offset: int, end_offset: int) -> bool:
+        """I4: only where an append begins after a gap may a reader find nothing before the end."""
+        return not any(offset <= stored.header.last_offset < end_offset for stored in self._batches())
+
+    # Looking
+
+    def _batches(self) -> list[Stored]:
+        return [
+            Stored.of(batch)
+            for segment in self.log.real.segments
+            for _, batch in segment.iter_batches()
+        ]
+
+    def _data_batches(self) -> list[Stored]:
+        return [s for s in self._batches() if not s.header.is_control and s.records]
+
+    def _young_bytes(self, end_offset: int) -> list[tuple[int, bytes]]:
+        return [
+            (segment.base_offset, segment.file.read(0, segment.size_bytes))
+            for segment in self.log.real.segments
+            if segment.base_offset >= end_offset
+        ]
+
+    def _committed(self, records: Sequence[Record], start: int) -> list[Record]:
+        return [r for r in records if r.offset >= start and self.history[r.offset].is_committed]
+
+    @staticmethod
+    def _horizons(batches: Sequence[Stored]) -> dict[int, int | None]:
+        return {
+            record.offset: stored.header.delete_horizon_ms
+            for stored in batches
+            for record in stored.records
+        }
+
+    @staticmethod
+    def _below(batches: Sequence[Stored], end_offset: int, *, markers: bool) -> list[Record]:
+        return [
+            record
+            for stored in batches
+            if stored.header.base_offset < end_offset and bool(stored.marker) == markers
+            for record in stored.records
+        ]
+
+
+TestCompactedLog = CompactedLogMachine.TestCase
+TestCompactedLog.settings = settings(stateful_step_count=30)
+
+assert START_MS > 0
