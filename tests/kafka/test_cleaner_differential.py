@@ -416,9 +416,12 @@ class Pair:
             assert not theirs.is_eligible
             return theirs, ours
         assert ours.compaction_delay_ms == theirs.compaction_delay_ms
-        # Difference 4.
-        has_expired = checkpoint is not None and self._has_expired(
-            min(checkpoint, ours.first_uncleanable_offset)
+        # Difference 4; but not as long as the last stable offset must catch up after a start.
+        end_offset = ours.first_uncleanable_offset
+        has_expired = (
+            checkpoint is not None
+            and end_offset <= self.ours.last_stable_offset
+            and self._has_expired(min(checkpoint, end_offset))
         )
         assert ours.is_eligible == (theirs.is_eligible or has_expired), (ours, theirs)
         return theirs, ours
@@ -492,9 +495,9 @@ class Pair:
         """Say from where on Kafka must look to come to the same result."""
         first_dirty_offset = selection.first_dirty_offset
         if first_dirty_offset >= selection.first_uncleanable_offset:
-            return 0  # Difference 4.
+            return self.ours.segments.first.base_offset  # Difference 4.
         if self.has_deleted_records:
-            return 0  # Difference 6.
+            return self.ours.segments.first.base_offset  # Difference 6.
         segment = self.ours.segments.find_floor(first_dirty_offset)
         assert segment is not None
         if any(txn.last_offset < first_dirty_offset for txn in segment.transaction_index.entries):
@@ -936,7 +939,7 @@ class Life:
                     self._do(act)
             self._settle()
             self._do(self._jump)
-            if self.rng.random() < 0.15:
+            if self.rng.random() < 0.15 and not self.has_tiny_indexes:
                 self._do(self._half_clean)
             self._do(self._clean)
             if not self.pair.is_equal or self.rng.random() < 0.6:
@@ -1239,8 +1242,12 @@ class Life:
     def _restart(self) -> str:
         rng = self.rng
         source: Side = "ours" if rng.random() < 0.6 else "kafka"
-        # Kafka: after an unclean stop it forgets producers whose batches are below the log start.
-        is_clean = self.loses_producers or self.pair.has_deleted_records or rng.random() < 0.4
+        # Kafka: after an unclean stop it forgets producers whose batches are below the log start,
+        # and cannot load a log whose rebuilt index has more entries than fit.
+        is_simple = not (
+            self.loses_producers or self.pair.has_deleted_records or self.has_tiny_indexes
+        )
+        is_clean = not is_simple or rng.random() < 0.4
         recovery_point = None if is_clean or rng.random() < 0.3 else 0
         self.pair.restart(source=source, is_clean=is_clean, recovery_point=recovery_point)
         SEEN[f"started from {source}"] += 1

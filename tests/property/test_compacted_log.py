@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from siltstone.cleaner.commit import discard_pass
+from siltstone.cleaner.commit import check_sources, discard_pass
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
 from siltstone.errors import CleaningAbortedError
@@ -35,7 +35,7 @@ from siltstone.records.compression import Codec
 from siltstone.records.control import ControlType, Marker
 from siltstone.records.record import Record
 from tests.support.cleaning import ENGINES, Cleaner, MakeCompactedLog
-from tests.support.clock import START_MS, ManualClock
+from tests.support.clock import ManualClock
 from tests.support.log_checks import check_segments
 from tests.support.make_log import MadeLog
 
@@ -47,6 +47,12 @@ keys = st.sampled_from("abcde")
 values = st.one_of(st.none(), st.sampled_from(["", "v", "a-longer-value"]))
 contents = st.lists(st.tuples(keys, values, st.integers(-20, 0)), min_size=1, max_size=4)
 codecs = st.sampled_from(Codec)
+transactional = st.sampled_from(TRANSACTIONAL)
+engines = st.sampled_from(sorted(ENGINES))
+booleans = st.booleans()
+usually = st.sampled_from([True, True, True, False])
+
+Contents: TypeAlias = list[tuple[str, str | None, int]]  # key, value, how far back in time
 
 
 class State(Enum):
@@ -158,7 +164,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @initialize(
         segment_bytes=st.sampled_from([300, 1000, 10**6]),
         index_interval_bytes=st.sampled_from([0, 100, 4096]),
-        min_compaction_lag_ms=st.sampled_from([0, 0, 500]),
+        min_compaction_lag_ms=st.sampled_from([0, 0, 0, 500]),
         delete_retention_ms=st.sampled_from([0, 1000]),
         message_timestamp_type=st.sampled_from(["CreateTime", "CreateTime", "LogAppendTime"]),
     )
@@ -168,24 +174,34 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     # Writing
 
-    @rule(records=contents, codec=codecs, is_idempotent=st.booleans())
-    def append(
-        self, records: list[tuple[str, str | None, int]], codec: Codec, is_idempotent: bool
-    ) -> None:
-        producer = IDEMPOTENT if is_idempotent else None
-        self._append(records, codec, producer, None)
+    @rule(batches=st.lists(contents, min_size=1, max_size=4), codec=codecs, is_idempotent=booleans)
+    def append(self, batches: list[Contents], codec: Codec, is_idempotent: bool) -> None:
+        for records in batches:
+            self._append(records, codec, IDEMPOTENT if is_idempotent else None, None)
 
-    @rule(records=contents, codec=codecs, producer=st.sampled_from(TRANSACTIONAL))
-    def append_in_transaction(
-        self, records: list[tuple[str, str | None, int]], codec: Codec, producer: int
-    ) -> None:
+    @rule(key=keys, rolls=booleans)
+    def delete(self, key: str, rolls: bool) -> None:
+        self._append([(key, None, 0)], Codec.NONE, None, None)
+        if rolls:
+            self.roll()
+
+    @rule(records=contents, codec=codecs, producer=transactional)
+    def append_in_transaction(self, records: Contents, codec: Codec, producer: int) -> None:
         end_offset = self.log.real.log_end_offset
         transaction = self.open.setdefault(producer, Transaction(end_offset))
         self._append(records, codec, producer, transaction)
 
+    @rule(records=contents, producer=transactional, is_committed=booleans, rolls=booleans)
+    def transact(self, records: Contents, producer: int, is_committed: bool, rolls: bool) -> None:
+        """Write a whole transaction, or the rest of one."""
+        self.append_in_transaction(records, Codec.NONE, producer)
+        if rolls:
+            self.roll()
+        self.end_transaction(producer, is_committed)
+
     def _append(
         self,
-        records: list[tuple[str, str | None, int]],
+        records: Contents,
         codec: Codec,
         producer: int | None,
         transaction: Transaction | None,
@@ -221,7 +237,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
                 transaction,
             )
 
-    @rule(producer=st.sampled_from(TRANSACTIONAL), is_committed=st.booleans())
+    @rule(producer=transactional, is_committed=booleans)
     def end_transaction(self, producer: int, is_committed: bool) -> None:
         """End it, or write the marker of one without data."""
         (self.log.commit if is_committed else self.log.abort)(producer=producer)
@@ -251,27 +267,41 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     # Cleaning
 
-    @rule()
-    def plan(self) -> None:
+    @rule(rolls=booleans)
+    def plan(self, rolls: bool) -> None:
         """Plan now, and run it whenever."""
+        if rolls:
+            self.roll()
         self.planned = self._plan()
 
     @precondition(lambda self: self.planned is not None)
-    @rule(engine=st.sampled_from(sorted(ENGINES)))
+    @rule(engine=engines)
     def run_plan(self, engine: str) -> None:
         assert self.planned is not None
         planned, self.planned = self.planned, None
         self._run(planned, engine)
 
-    @rule(engine=st.sampled_from(sorted(ENGINES)))
+    @rule(engine=engines, waits=booleans, settles=usually)
+    def let_settle_and_clean(self, engine: str, waits: bool, settles: bool) -> None:
+        """Clean as much as there can be to clean."""
+        if settles:
+            for number, producer in enumerate(sorted(self.open)):
+                self.end_transaction(producer, is_committed=number > 0)
+        self.roll()
+        if waits:
+            self.clock.advance_ms(1_000)
+        self.clean(engine)
+
+    @rule(engine=engines)
     def clean(self, engine: str) -> None:
         planned = self._plan()
         if planned is not None:
             self._run(planned, engine)
 
-    @rule(engine=st.sampled_from(sorted(ENGINES)), data=st.data())
+    @rule(engine=engines, data=st.data())
     def clean_up_to_a_cut(self, engine: str, data: st.DataObject) -> None:
         """I10: wherever a pass ends, it does no harm."""
+        self.roll()
         start, end = self.log.real.log_start_offset, self.log.real.log_end_offset
         self.log.real.update_high_watermark(data.draw(st.integers(start, end), label="cut"))
         planned = self._plan()
@@ -279,9 +309,10 @@ class CompactedLogMachine(RuleBasedStateMachine):
         if planned is not None:
             self._run(planned, engine)
 
-    @rule(engine=st.sampled_from(sorted(ENGINES)))
+    @rule(engine=engines)
     def clean_again(self, engine: str) -> None:
         """I10: a second pass at the same time changes no record of a user."""
+        self.roll()
         self.clean(engine)
         before = [(s.header.delete_horizon_ms, s.records) for s in self._data_batches()]
         if not self.log.real.config.delete_retention_ms:
@@ -300,6 +331,11 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     def _run(self, planned: Planned, engine: str) -> None:
         plan = planned.plan
+        try:
+            check_sources(self.log.real, plan)
+        except CleaningAbortedError:
+            assert self.pass_count > planned.pass_count, "nothing has changed since the plan"
+            return
         results = {name: each.run(plan) for name, each in self.engines.items()}
         self._check_same_bytes(results)
         for name, result in results.items():
@@ -307,12 +343,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
                 discard_pass(self.log.fs, self.log.real, result)
         before = self._batches()
         young = self._young_bytes(plan.end_offset)
-        try:
-            self.cleaner.commit(self.log, plan, results[engine])
-        except CleaningAbortedError:
-            assert self.pass_count > planned.pass_count, "nothing has changed since the plan"
-            assert self._batches() == before
-            return
+        self.cleaner.commit(self.log, plan, results[engine])
         self.pass_count += 1
         assert self.cleaner.checkpoint(self.log) == plan.end_offset
         assert self._young_bytes(plan.end_offset) == young, "I8"
@@ -321,7 +352,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     # Starting again
 
-    @rule(is_clean=st.booleans())
+    @rule(is_clean=booleans)
     def reopen(self, is_clean: bool) -> None:
         before = self._batches()
         if is_clean:
@@ -428,14 +459,17 @@ class CompactedLogMachine(RuleBasedStateMachine):
         known = {stored.header.base_offset: stored for stored in before}
         for stored in after:
             old, new = known[stored.header.base_offset].header, stored.header
-            assert new._replace(
-                length=old.length,
-                crc=old.crc,
-                attributes=old.attributes,
-                base_timestamp_ms=old.base_timestamp_ms,
-                max_timestamp_ms=old.max_timestamp_ms,
-                record_count=old.record_count,
-            ) == old
+            assert (
+                new._replace(
+                    length=old.length,
+                    crc=old.crc,
+                    attributes=old.attributes,
+                    base_timestamp_ms=old.base_timestamp_ms,
+                    max_timestamp_ms=old.max_timestamp_ms,
+                    record_count=old.record_count,
+                )
+                == old
+            )
             assert new.is_empty or new.codec is old.codec
             assert (new.is_control, new.is_transactional) == (old.is_control, old.is_transactional)
         kept = {stored.header.base_offset for stored in after if stored.marker}
@@ -525,7 +559,9 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     def _ends_in_a_gap(self, offset: int, end_offset: int) -> bool:
         """I4: only where an append begins after a gap may a reader find nothing before the end."""
-        return not any(offset <= stored.header.last_offset < end_offset for stored in self._batches())
+        return not any(
+            offset <= stored.header.last_offset < end_offset for stored in self._batches()
+        )
 
     # Looking
 
@@ -569,5 +605,3 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
 TestCompactedLog = CompactedLogMachine.TestCase
 TestCompactedLog.settings = settings(stateful_step_count=30)
-
-assert START_MS > 0

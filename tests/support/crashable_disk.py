@@ -96,7 +96,10 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The disk refuses a step, and all later ones if it `lasts`, with an error of the system."""
+    """The disk refuses a step with an error of the system; if it `lasts`, all later ones as well.
+
+    The later ones only in the same log directory: another one is another disk.
+    """
 
     step: int
     error_number: int
@@ -143,11 +146,18 @@ class CrashingFileSystem(FileSystem):
         self.has_crashed = False
         self._fault: Crash | Refusal | None = None
         self._refused: Refusal | None = None  # while a step is being refused
+        self._dead: str | None = None  # the log directory that refuses for good
 
     def arm(self, fault: Crash | Refusal | None = None) -> None:
         """Count from zero again, with this fault to come."""
         self.steps = []
         self._fault = fault
+        self._dead = None
+
+    @property
+    def refused_in(self) -> str | None:
+        """The log directory, by its name, in which a step was refused."""
+        return self._dead
 
     def restart(self) -> None:
         """Let a new process at the disk, which is sound from now on."""
@@ -228,14 +238,18 @@ class CrashingFileSystem(FileSystem):
                 act()
             self.has_crashed = True
             raise SimulatedCrash(f"{fault} at {self.steps[-1]}")
-        if isinstance(fault, Refusal) and (
-            number == fault.step or (fault.lasts and number > fault.step)
-        ):
-            if fault.kept_bytes and keep is not None and number == fault.step:
-                keep(fault.kept_bytes)
-            with self._refusing(kind, fault):
-                return act()
+        if isinstance(fault, Refusal):
+            if number == fault.step:
+                self._dead = self._log_dir(path)
+                if fault.kept_bytes and keep is not None:
+                    keep(fault.kept_bytes)
+            if number == fault.step or (fault.lasts and self._log_dir(path) == self._dead):
+                with self._refusing(kind, fault):
+                    return act()
         return act()
+
+    def _log_dir(self, path: Path) -> str:
+        return path.anchor  # One disk for all.
 
     @contextlib.contextmanager
     def _refusing(self, kind: StepKind, refusal: Refusal) -> Iterator[None]:
@@ -364,6 +378,10 @@ class CrashableDisk(CrashingFileSystem):
         """Count all that lies on the disk now as flushed, whoever has written it."""
         self._top = _read_tree(self.root)
         self._contents = weakref.WeakKeyDictionary()
+
+    def _log_dir(self, path: Path) -> str:
+        parts = path.relative_to(self.root).parts
+        return parts[0] if parts else ""
 
     def _write_tree(self) -> None:
         for child in self.root.iterdir():

@@ -37,6 +37,7 @@ from tests.support.clock import ManualClock
 PARTITION: Final = TopicPartition("orders", 3)
 EVERYTHING: Final = 2**31 - 1  # more bytes than any log of a test has
 
+_SMALL: Final = {"segment_index_bytes": 10_000}
 _TOKEN: Final = re.compile(r"\||\[[^\]]*\]|\S+")
 _RECORD: Final = re.compile(
     r"(?P<key>[^=~@]*)(?:~|=(?P<value>[^@]*))(?:@(?P<timestamp_ms>-?[0-9]+))?"
@@ -357,9 +358,12 @@ class MakeLog:
         self._count = 0
 
     def __call__(self, text: str = "", *, fs: FileSystem | None = None, **settings: Any) -> MadeLog:
-        """Make a log with this content; settings are Kafka's, with underscores for dots."""
+        """Make a log with this content; settings are Kafka's, with underscores for dots.
+
+        Indexes are made for a few entries only, unless said otherwise: tests make many.
+        """
         self._count += 1
         directory = self._directory / f"log-dir-{self._count}" / str(PARTITION)
-        log = MadeLog(directory, self._clock, fs or HastyDisk(), settings)
+        log = MadeLog(directory, self._clock, fs or HastyDisk(), _SMALL | settings)
         log.append(text)
         return log

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
-from siltstone.cleaner.commit import commit_pass, discard_pass
+from siltstone.cleaner.commit import check_sources, commit_pass, discard_pass
 from siltstone.cleaner.engine import CleaningEngine
 from siltstone.cleaner.manifest import write_manifest
 from siltstone.cleaner.plan import CleaningPlan
@@ -61,6 +61,8 @@ class PassRunner(PassCommitter):
 
     def run(self, log: PartitionLog, plan: CleaningPlan) -> CommittedPass:
         """Run a plan and commit it."""
+        # Or a source that an earlier pass has replaced would look damaged.
+        check_sources(log, plan)
         return self.commit(log, plan, self._engine.run(plan))
 
 

@@ -36,9 +36,11 @@ def assess_log(
     )
     waiting = Waiting(0, None)
     if log.config.is_compacted and checkpoint is not None:
-        # Not above the end of a pass: what it cannot reach would make the log due for ever.
+        # Not above the end of a pass: what it cannot reach would make the log due for ever. Nor is
+        # anything certain as long as the last stable offset has to catch up after a start.
         end_offset = assess(facts, now_ms).first_uncleanable_offset
-        waiting = find_waiting(log, min(checkpoint, end_offset))
+        if end_offset <= log.last_stable_offset:
+            waiting = find_waiting(log, min(checkpoint, end_offset))
         facts = replace(facts, earliest_horizon_ms=waiting.earliest_horizon_ms)
     return assess(facts, now_ms, ignores_ratio=ignores_ratio), waiting
 

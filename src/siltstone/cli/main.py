@@ -53,6 +53,7 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "plan": "Explain which partitions are due for compaction, and why the others are not.",
         "compact": "Compact what is due for it, on Spark.",
         "history": "Show what each compaction of a topic did.",
+        "verify": "Prove that logs are sound and compacted right, or list what is wrong.",
     }
 )
 

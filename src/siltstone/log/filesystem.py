@@ -10,9 +10,12 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from siltstone.errors import LogDirOfflineError
 from siltstone.log.filenames import temporary_path
+
+_MAX_BUFFERS: Final = 1024  # that one system call takes: IOV_MAX
 
 
 class File:
@@ -79,7 +82,7 @@ class FileSystem:
         """Write all buffers one after the other; in the page cache when this returns."""
         total = sum(map(len, buffers))
         try:
-            written = os.pwritev(file.fd, buffers, position)
+            written = os.pwritev(file.fd, buffers[:_MAX_BUFFERS], position)
             while written < total:
                 rest = memoryview(b"".join(buffers))[written:]
                 written += os.pwrite(file.fd, rest, position + written)

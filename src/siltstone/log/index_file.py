@@ -120,8 +120,9 @@ class IndexFile:
             self._file.path = path
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._mirror = None
+        """Let go of the file; what only a reader knows stays in memory."""
+        if self._writable:
+            self._mirror = None
         self._file = None
 
     def _open(self, *, create: bool = False) -> File | None:

@@ -186,6 +186,7 @@ class _Loader:
             )
             if not will_be_recovered:
                 self._check_indexes(segment, names)
+                segment.close()  # There may be more than a process may have open at once.
 
     def _check_indexes(self, segment: Segment, names: set[str]) -> None:
         """Rebuild the indexes of one segment if they are missing or cannot be right."""
@@ -226,6 +227,7 @@ class _Loader:
             found = recover_segment(segment, self._state, self._epochs)
             self._snapshots.take(self._state, request.log_start_offset, durable=True)
             if not found.cut_bytes:
+                segment.close()
                 continue
             if request.writable:
                 logger.warning(

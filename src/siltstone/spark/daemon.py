@@ -1,7 +1,7 @@
 """The process that Spark forks its Python workers from, with everything imported beforehand.
 
-`spark.python.daemon.module` names it. A worker that is forked here begins with its task at once; one
-that Spark's own daemon forks spends the first second or two on importing numba and on kernels.
+`spark.python.daemon.module` names it. A worker that is forked here begins with its task at once;
+one that Spark's own daemon forks spends its first second or two on imports and on kernels.
 """
 
 from pyspark import daemon

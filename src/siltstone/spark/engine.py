@@ -1,21 +1,24 @@
-"""Carries out plans on Spark: one task per partition, many partitions in one job.
+"""Carries out plans on Spark: a task each, many side by side in one job; a large one in stages.
 
 Tasks write new files under names of their attempt, next to the segments they were made from. When
 a job is over, the files of the attempts whose outcome counts are named in the results; all others
 of the pass are deleted here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
 from siltstone.cleaner.storage import DirectoryStorage
-from siltstone.errors import EngineError
+from siltstone.errors import EngineError, SiltstoneError
 from siltstone.log.filesystem import FileSystem
+from siltstone.spark.forms import Stages, is_staged, slice_size
 from siltstone.spark.jobs import run_job
 from siltstone.spark.leftovers import Leftovers
 from siltstone.spark.session import DEFAULT_MASTER, Session
+from siltstone.spark.staged import StagedRun
 from siltstone.spark.tasks import FusedTask, OpenStorage
 
 
@@ -31,9 +34,13 @@ class SparkEngine:
         master: str = DEFAULT_MASTER,
         conf: Mapping[str, str] | None = None,
         *,
+        stages: Stages = Stages.AUTO,
+        slice_bytes: int | None = None,
         open_storage: OpenStorage = DirectoryStorage,
     ) -> None:
         self._session = Session(master, conf or {})
+        self._stages = stages
+        self._slice_bytes = slice_bytes
         self._open_storage = open_storage
         self._leftovers = Leftovers(FileSystem())
 
@@ -51,7 +58,7 @@ class SparkEngine:
         (outcome,) = self.run_all([plan])
         return outcome.get()
 
-    def run_all(self, plans: Sequence[CleaningPlan]) -> Iterator[PassOutcome]:
+    def run_all(self, plans: Sequence[CleaningPlan]) -> Generator[PassOutcome, None, None]:
         """Carry out plans of different partitions side by side; yield each as soon as it ended.
 
         An error of one plan is its outcome, and stops no other.
@@ -59,30 +66,60 @@ class SparkEngine:
         self._leftovers.sweep_again()
         unfinished = {plan.pass_id: plan for plan in plans}
         try:
-            try:
-                for outcome in self._run_fused(plans):
+            with closing(self._run_all(plans)) as outcomes:
+                for outcome in outcomes:
                     del unfinished[outcome.plan.pass_id]
-                    yield self._swept(outcome)
-            except EngineError as error:
-                if len(plans) == 1:
-                    yield self._swept(PassOutcome(plans[0], error=error))
-                    return
-                # A job that fails takes all its tasks along and says not who is to blame.
-                for plan in list(unfinished.values()):
-                    yield from self.run_all([plan])
-                    del unfinished[plan.pass_id]
+                    self._leftovers.sweep(outcome.plan, outcome.result)
+                    yield outcome
         finally:
             # The caller has had enough, or Ctrl-C was pressed.
             for plan in unfinished.values():
                 self._leftovers.sweep(plan)
 
-    def _run_fused(self, plans: Sequence[CleaningPlan]) -> Iterator[PassOutcome]:
-        context, mailbox = self._session.start()
-        with mailbox.open_box() as box:
-            task = FusedTask(box.address, self._open_storage)
-            rdd = context.parallelize(plans, max(len(plans), 1))
-            yield from run_job(context, lambda: rdd.foreach(task), box)
+    def _run_all(self, plans: Sequence[CleaningPlan]) -> Generator[PassOutcome, None, None]:
+        if not plans:
+            return
+        try:
+            context, mailbox = self._session.start()
+        except EngineError as error:
+            yield from (PassOutcome(plan, error=error) for plan in plans)
+            return
+        sizes = [plan.source_bytes() for plan in plans]
+        core_count = context.defaultParallelism
+        staged = [
+            plan
+            for plan, size in zip(plans, sizes, strict=True)
+            if is_staged(size, sizes, core_count, self._stages)
+        ]
+        yield from self._run_fused([plan for plan in plans if plan not in staged])
+        for plan in staged:
+            slice_bytes = self._slice_bytes or slice_size(plan.source_bytes(), core_count)
+            try:
+                run = StagedRun(context, mailbox, plan, self._open_storage)
+                outcome = PassOutcome(plan, run.run(slice_bytes))
+            except SiltstoneError as error:
+                outcome = PassOutcome(plan, error=error)
+            yield outcome
 
-    def _swept(self, outcome: PassOutcome) -> PassOutcome:
-        self._leftovers.sweep(outcome.plan, outcome.result)
-        return outcome
+    def _run_fused(self, plans: Sequence[CleaningPlan]) -> Generator[PassOutcome, None, None]:
+        unfinished = {plan.pass_id: plan for plan in plans}
+        try:
+            with closing(self._run_job(plans)) as outcomes:
+                for outcome in outcomes:
+                    del unfinished[outcome.plan.pass_id]
+                    yield outcome
+        except EngineError as error:
+            if len(plans) == 1:
+                yield PassOutcome(plans[0], error=error)
+                return
+            # A job that fails takes all its tasks along and says not who is to blame.
+            for plan in unfinished.values():
+                yield from self._run_fused([plan])
+
+    def _run_job(self, plans: Sequence[CleaningPlan]) -> Generator[PassOutcome, None, None]:
+        context, mailbox = self._session.start()
+        if plans:
+            with mailbox.open_box() as box:
+                task = FusedTask(box.address, self._open_storage)
+                rdd = context.parallelize(plans, len(plans))
+                yield from run_job(context, lambda: rdd.foreach(task), box)

@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from pyspark import SparkContext
@@ -21,7 +21,9 @@ class _End:
         self.error = error
 
 
-def run_job(context: SparkContext, action: Callable[[], object], box: Box) -> Iterator[Any]:
+def run_job(
+    context: SparkContext, action: Callable[[], object], box: Box
+) -> Generator[Any, None, None]:
     """Run an action and yield the letters of its tasks as they come.
 
     Raise EngineError if Spark gives up. Whoever stops listening cancels the job.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.cleaner.cleaning_pass import PassRunner
+from siltstone.cleaner.engine import CleaningEngine
 from siltstone.cleaner.manifest import read_manifests
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
@@ -209,6 +211,17 @@ class TestRefusal:
 
         with pytest.raises(CleaningAbortedError, match="plan again"):
             cleaner.commit(log, old, old_result)
+
+    def test_a_plan_that_is_out_of_date_is_refused_before_it_is_run(
+        self, engine: CleaningEngine, make_log: MakeCompactedLog, cleaner: Cleaner
+    ) -> None:
+        log = make_log(TEXT)
+        plan = cleaner.plan(log)
+        cleaner.clean(log)  # one source is smaller now, the others are gone
+        runner = PassRunner(log.fs, log.clock, engine, cleaner.checkpoints(log))
+
+        with pytest.raises(CleaningAbortedError, match="plan again"):
+            runner.run(log.real, plan)
 
     def test_appends_and_rolls_do_not_get_in_the_way(
         self, make_log: MakeCompactedLog, cleaner: Cleaner

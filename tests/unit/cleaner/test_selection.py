@@ -651,6 +651,19 @@ class TestExpiredHorizons:
         assert log.contents() == "0:a=1 2:c=1 |"
 
 
+    def test_a_horizon_waits_for_the_last_stable_offset_to_catch_up(
+        self, make_log: MakeCompactedLog, cleaner: Cleaner, clock: ManualClock
+    ) -> None:
+        log = make_log("a=1 b~ |", delete_retention_ms=1_000)
+        cleaner.clean(log)
+        clock.advance_ms(1_000)
+        log.real.update_high_watermark(0)  # as a replica after its start
+        assert not cleaner.assess(log).is_eligible
+
+        log.real.update_high_watermark(2)
+        assert cleaner.assess(log).reason is Reason.EXPIRED_HORIZON
+
+
 class TestCheckpoints:
     # B14, B28
     def test_a_pass_notes_where_it_ended_and_leaves_other_entries_alone(

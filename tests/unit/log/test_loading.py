@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import CorruptBatchError
+from siltstone.log import segment_recovery
 from siltstone.log.filesystem import File
 from siltstone.log.producer_entry import ProducerEntry
 from siltstone.log.reading import Isolation
@@ -291,7 +292,7 @@ class TestSplitting:  # 8.G5
     @pytest.fixture
     def log(self, make_log: MakeLog) -> MadeLog:
         """A log whose only segment has offsets that do not fit its base."""
-        log = make_log(index_interval_bytes=0, segment_index_bytes=1_000)
+        log = make_log(index_interval_bytes=0)
         log.crash()
         log.write_segment(
             0,
@@ -394,28 +395,31 @@ class TestSplitting:  # 8.G5
         assert log.contents() == self.CONTENTS
 
     def test_a_crash_at_any_step_of_a_split_loses_nothing(
-        self, log: MadeLog, tmp_path: Path
+        self, make_log: MakeLog, tmp_path: Path
     ) -> None:
+        log = make_log()
+        log.crash()
+        log.write_segment(0, [log.build_at(5, "a=1"), log.build_at(BEYOND, "b=1")])
         aside = tmp_path / "aside"
         shutil.copytree(log.directory, aside)
         step = 0
         while True:
-            shutil.rmtree(log.directory)
-            shutil.copytree(aside, log.directory)
             log.fs = StoppingDisk(step)
             try:
                 log.start()
             except PowerLossError:
                 log.crash()
-                log.fs = HastyDisk()
-                log.start()
-                assert log.contents() == self.CONTENTS, f"after step {step}"
-                log.crash()
-                step += 1
             else:
                 break
+            log.fs = HastyDisk()
+            log.start()
+            assert log.contents() == f"5:a=1 | {BEYOND}:b=1", f"after step {step}"
+            log.crash()
+            shutil.rmtree(log.directory)
+            shutil.copytree(aside, log.directory)
+            step += 1
 
-        assert step > 20  # writes and renames of three parts
+        assert step > 20  # writes and renames of two parts
 
     def _split_aside(self, log: MadeLog) -> dict[str, bytes]:
         """Return the files of the parts, and leave the log as it was."""
@@ -503,6 +507,50 @@ class TestCleanShutdown:  # 8.G6
         log.start()
 
         assert log.real.recovery_point == 6
+
+
+def count_open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class TestManySegments:
+    @pytest.mark.parametrize("end", [MadeLog.stop, MadeLog.crash])
+    @pytest.mark.parametrize("writable", [True, False])
+    def test_loading_leaves_only_a_few_files_open(
+        self, make_log: MakeLog, end: Callable[[MadeLog], None], writable: bool
+    ) -> None:
+        log = make_log("a=1 | " * 30, index_interval_bytes=0)
+        end(log)
+        before = count_open_files()
+
+        log.start(writable=writable)
+
+        assert count_open_files() - before <= 4  # those of the active segment
+
+    @pytest.mark.parametrize("chunk_bytes", [BATCH_BYTES - 1, BATCH_BYTES, 200, 1_000])
+    def test_recovery_does_not_depend_on_how_much_is_read_at_once(
+        self, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+    ) -> None:
+        log = make_log(index_interval_bytes=100, segment_ms=2**60)
+        for number in range(10):
+            log.produce(f"a={'x' * number * 30}@{number * 7 % 10}", transactional=True)
+        log.abort()
+        log.restart()
+        log.stop()
+        indexes = read_indexes(log)
+        log.start()
+        contents = log.contents()
+        log.crash()
+        with log.path("0.log").open("ab") as file:
+            file.write(log.build_at(11, "torn=1")[:-1])
+
+        monkeypatch.setattr(segment_recovery, "_CHUNK_BYTES", chunk_bytes)
+        log.start()
+
+        assert log.contents() == contents
+        assert log.real.collect_aborted(0, 99) == [AbortedTxn(1, 0, 10, 11)]
+        log.stop()
+        assert read_indexes(log) == indexes
 
 
 class TestLogStart:  # 8.G7

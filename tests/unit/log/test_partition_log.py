@@ -1366,6 +1366,14 @@ class TestFollowing:
         assert follower.real.last_stable_offset == 3
         assert follower.real.collect_aborted(0, 9) == [AbortedTxn(1, 0, 1, 2)]
 
+    def test_a_fetch_may_hold_any_number_of_batches(self, make_log: MakeLog) -> None:
+        log = make_log()
+        batches = [log.build_at(offset, "a=1") for offset in range(1_500)]
+
+        log.follow(*batches)
+
+        assert log.path("0.log").read_bytes() == b"".join(batches)
+
     def test_each_batch_of_a_fetch_is_indexed(self, make_log: MakeLog) -> None:
         log = make_log(index_interval_bytes=100)
 

@@ -23,6 +23,7 @@ BASE = 100
 BATCH_BYTES = 70  # of one record with a key and a value of one byte each
 NAME = f"{BASE:020d}"
 INDEX_BYTES = 10_485_760
+SMALL_INDEX_BYTES = 1_000  # where many are made
 
 
 def create(directory: Path, base_offset: int = BASE, **settings: object) -> Segment:
@@ -343,7 +344,9 @@ class Layout:
 
     def write(self, directory: Path, interval_bytes: int) -> Segment:
         """Make a closed segment of it."""
-        segment = create(directory, index_interval_bytes=interval_bytes)
+        segment = create(
+            directory, index_interval_bytes=interval_bytes, segment_index_bytes=SMALL_INDEX_BYTES
+        )
         append(segment, *self.batches)
         segment.become_inactive()
         segment.close()
@@ -458,7 +461,7 @@ def test_a_segment_with_damaged_indexes_can_be_appended_to(
             noise = data.draw(st.binary(min_size=len(entries), max_size=len(entries)))
             index.file.path.write_bytes(noise)
 
-        segment = reopen(segment, index_interval_bytes=0)
+        segment = reopen(segment, index_interval_bytes=0, segment_index_bytes=SMALL_INDEX_BYTES)
         rows = [
             (layout.end_offset - BASE if n == 0 else 1, 1, header.max_timestamp_ms // 10 + 40)
             for n, header in enumerate(addition.headers)

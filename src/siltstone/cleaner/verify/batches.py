@@ -123,10 +123,9 @@ class BatchWalker:
         is_rising = bool((np.diff(columns[2]) > 0).all())
         return Layout(Columns(*columns), self._ends[base_offset], is_sound and is_rising)
 
-    def read(self, segment: SegmentFiles, position: int) -> bytes:
-        """Return the bytes of the sound batch at a position."""
-        file = self._fs.open(segment.path, writable=False)
-        return file.read(position, _size_at(file, position))
+    def end_of(self, segment: SegmentFiles) -> int:
+        """Return where the last batch of a segment ends that `check` could get to."""
+        return self._ends[segment.base_offset]
 
 
 class _Walk:
@@ -195,9 +194,7 @@ class _Walk:
         self._next_offset = int(batches["last_offset"][-1]) + 1
         return Chunk(segment, self._position, data, batches)
 
-    def _refuse(
-        self, rest: memoryview, refusal: DecodeError, *, at_end: bool
-    ) -> Batches | None:
+    def _refuse(self, rest: memoryview, refusal: DecodeError, *, at_end: bool) -> Batches | None:
         """Note why a batch was refused.
 
         Return it if only its place is wrong, nothing to go on behind it, None if that is not
@@ -276,7 +273,7 @@ class _Walk:
             )
 
     def _severity(self, *, is_last: bool) -> Severity:
-        """The torn end of a log whose owner was killed, or is writing, will be cut."""
+        """Tell damage from the torn end of a log whose owner was killed, or is writing."""
         if is_last and self._segment.is_active and not self._was_clean:
             return Severity.WARNING
         return Severity.VIOLATION

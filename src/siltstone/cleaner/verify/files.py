@@ -1,9 +1,9 @@
 """The files of one partition as they lie on disk, and which log they make if somebody loads them.
 
-A loader repairs what it can, and a verifier must not be shown the repaired log. So nothing is opened
-here as a log: names are sorted by the same plan that a load follows, and the bytes are kept as they
-are. What may grow is read before what it speaks of (an index before its log), so that the directory
-of a running broker does not look inconsistent.
+A loader repairs what it can, and a verifier must not be shown the repaired log. So nothing is
+opened here as a log: names are sorted by the same plan that a load follows, and the bytes are kept
+as they are. What may grow is read before what it speaks of (an index before its log), so that the
+directory of a running broker does not look inconsistent.
 """
 
 from collections.abc import Callable, Mapping

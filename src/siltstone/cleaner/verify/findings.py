@@ -7,7 +7,7 @@ from typing import Final
 
 from siltstone.ids import TopicPartition
 
-_MOST_OF_A_KIND: Final = 20  # a damaged log may break one invariant a million times
+MOST_OF_A_KIND: Final = 20  # a damaged log may break one invariant a million times
 
 
 class Severity(StrEnum):
@@ -73,7 +73,7 @@ class Findings:
     ) -> None:
         """Note a finding."""
         self._counts[invariant, severity] += 1
-        if self._counts[invariant, severity] <= _MOST_OF_A_KIND:
+        if self._counts[invariant, severity] <= MOST_OF_A_KIND:
             self._found.append(
                 Finding(
                     invariant=invariant,
@@ -86,16 +86,23 @@ class Findings:
                 )
             )
 
+    def add_count(self, severity: Severity, invariant: str, count: int) -> None:
+        """Note that there are so many more findings like the last, which nobody has written."""
+        self._counts[invariant, severity] += count
+
     def finish(self) -> tuple[Finding, ...]:
         """Return the findings in the order of their invariants, and how many were left out."""
         for (invariant, severity), count in self._counts.items():
-            if count > _MOST_OF_A_KIND:
+            written = sum(
+                1 for f in self._found if (f.invariant, f.severity) == (invariant, severity)
+            )
+            if count > written:
                 self._found.append(
                     Finding(
                         invariant=invariant,
                         severity=severity,
                         partition=self._partition,
-                        message=f"and {count - _MOST_OF_A_KIND} more like these",
+                        message=f"and {count - written} more like these",
                     )
                 )
         return tuple(sorted(self._found, key=lambda f: (int(f.invariant[1:]), f.severity)))

@@ -1,9 +1,9 @@
 """I4: look-ups through the indexes give what a scan of the log gives.
 
-A look-up by offset begins at the position of the greatest entry at or below the offset and scans on.
-It is right for every offset if each entry points at a batch and all batches in front of that one
-end below the entry's offset. The offset itself may lie further on: Kafka makes one entry for all
-batches of an append, and its cleaner one for all that it writes at once.
+A look-up by offset begins at the position of the greatest entry at or below the offset, and scans
+on. It is right for every offset if each entry points at a batch and all batches in front of that
+one end below the entry's offset. The offset itself may lie further on: Kafka makes one entry for
+all batches of an append, and its cleaner one for all that it writes at once.
 
 A look-up by time begins at the batch that the greatest entry at or below the time speaks of. It is
 right for every time if no batch in front of that one is as new as the entry. The last entry of a

@@ -4,6 +4,7 @@ The newest manifest also says what the cleaned segments must look like now, unle
 cleaned the log since: then the first dirty offset lies further on.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def check_manifests(passes: Sequence[PassRecord], findings: Findings) -> None:
     for record in passes:
         for fault in _find_faults(record):
             findings.violation("I7", fault, file=record.name)
-    for before, after in zip(passes, passes[1:], strict=False):
+    for before, after in itertools.pairwise(passes):
         # Otherwise somebody else has cleaned, or the log was cut, between the two.
         if after.plan.first_dirty_offset != before.plan.end_offset:
             continue
@@ -99,9 +100,7 @@ def check_manifests(passes: Sequence[PassRecord], findings: Findings) -> None:
                 )
 
 
-def check_outputs(
-    fs: FileSystem, files: LogFiles, record: PassRecord, findings: Findings
-) -> None:
+def check_outputs(fs: FileSystem, files: LogFiles, record: PassRecord, findings: Findings) -> None:
     """Check that what the newest pass wrote is there, byte for byte."""
     segments = {segment.base_offset: segment for segment in files.segments}
     for base_offset, marks in record.outputs.items():
@@ -113,7 +112,7 @@ def check_outputs(
                 )
             continue
         for extension, mark in marks.items():
-            found = _mark_of(fs, segment, extension)
+            found = mark_of(fs, segment, extension)
             if found == mark:
                 continue
             message = (
@@ -181,7 +180,8 @@ def _find_faults(record: PassRecord) -> list[str]:
     return faults
 
 
-def _mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark | None:
+def mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark | None:
+    """Return size and checksum of a file of a segment; None if there is none."""
     indexes = {
         filenames.OFFSET_INDEX: segment.offset_index,
         filenames.TIME_INDEX: segment.time_index,

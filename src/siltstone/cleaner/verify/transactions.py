@@ -7,9 +7,13 @@ one batch is there.
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from siltstone.cleaner.verify.files import SegmentFiles
 from siltstone.cleaner.verify.findings import Findings, Severity
@@ -17,6 +21,8 @@ from siltstone.log import filenames
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import BatchHeader
 from siltstone.records.control import ControlType, Marker
+from siltstone.records.layout import CONTROL_BIT, TRANSACTIONAL_BIT
+from siltstone.records.scan import Batches
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
@@ -63,9 +69,10 @@ class Ledger:
         self._open: dict[int, _Open] = {}
         self._previous_markers: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
+        self._faults: list[tuple[str, str, Place]] = []
 
     @property
-    def last_stable_offset(self) -> int | None:
+    def first_undecided_offset(self) -> int | None:
         """Where the first transaction begins that has no marker; None if all have one."""
         return min((txn.first.offset for txn in self._open.values()), default=None)
 
@@ -76,8 +83,13 @@ class Ledger:
         elif marker is not None:
             self._take_marker(place, header, marker)
 
-    def finish(self) -> None:
-        """Look at what has no marker up to the end of the log."""
+    def finish(self, *, is_clean_offset_valid: bool) -> None:
+        """Look at what has no marker up to the end of the log.
+
+        Only then is it known whether the first dirty offset is in the log at all.
+        """
+        if not is_clean_offset_valid:
+            return
         for producer_id, txn in self._open.items():
             if self._is_clean(txn.first.offset):
                 self._note(
@@ -86,12 +98,14 @@ class Ledger:
                     "decided",
                     txn.first,
                 )
+        for invariant, message, place in self._faults:
+            self._findings.violation(
+                invariant, message, file=place.file, position=place.position, offset=place.offset
+            )
 
-    def aborted(self) -> Iterator[AbortedTxn]:
-        """Yield the aborted transactions of which a batch is left."""
-        for txn in self.decided:
-            if txn.is_aborted and txn.first_offset is not None:
-                yield AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, 0)
+    def aborted_ranges(self) -> "AbortedRanges":
+        """Return where the data of aborted transactions is."""
+        return AbortedRanges(self.decided)
 
     def has_batch(self, producer_id: int, first_offset: int, last_offset: int) -> bool:
         """Say whether a transaction of a producer with a batch left reaches into a range."""
@@ -179,9 +193,36 @@ class Ledger:
         return self._log_start_offset <= offset < self._clean_offset
 
     def _note(self, invariant: str, message: str, place: Place) -> None:
-        self._findings.violation(
-            invariant, message, file=place.file, position=place.position, offset=place.offset
-        )
+        self._faults.append((invariant, message, place))
+
+
+class AbortedRanges:
+    """Tells the data of aborted transactions from that of others."""
+
+    def __init__(self, decided: Iterable[Transaction]) -> None:
+        self._first_offsets: defaultdict[int, list[int]] = defaultdict(list)
+        self._last_offsets: defaultdict[int, list[int]] = defaultdict(list)
+        for txn in decided:
+            if txn.is_aborted and txn.first_offset is not None:
+                self._first_offsets[txn.producer_id].append(txn.first_offset)
+                self._last_offsets[txn.producer_id].append(txn.last_offset)
+
+    def mask(self, batches: Batches) -> NDArray[np.bool_]:
+        """Say of each batch whether it holds such data."""
+        aborted = np.zeros(len(batches), np.bool_)
+        if self._first_offsets:
+            attributes = batches["attributes"]
+            is_data = (attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT
+            for number in np.flatnonzero(is_data):
+                row = batches[number]
+                aborted[number] = self._holds(int(row["producer_id"]), int(row["base_offset"]))
+        return aborted
+
+    def _holds(self, producer_id: int, offset: int) -> bool:
+        if producer_id not in self._first_offsets:
+            return False
+        slot = bisect_right(self._first_offsets[producer_id], offset) - 1
+        return slot >= 0 and offset < self._last_offsets[producer_id][slot]
 
 
 def check_transaction_indexes(

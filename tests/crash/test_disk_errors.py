@@ -1,0 +1,217 @@
+"""A disk that refuses at any step: the log stops, others go on, and nothing acknowledged is lost."""
+
+import contextlib
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from siltstone.errors import LogDirOfflineError
+from siltstone.ids import TopicPartition
+from siltstone.log.reading import Isolation
+from siltstone.records.control import ControlType
+from tests.support.crash_runs import (
+    LogStory,
+    ManagerScene,
+    ManagerStory,
+    Scene,
+    count_steps,
+    told,
+)
+from tests.support.crashable_disk import every_refusal
+from tests.support.log_checks import Checkpoint, fetch_all, small_config, stored_batches
+
+ERRORS = [errno.ENOSPC, errno.EIO]
+
+
+class Everything(LogStory):
+    """All that changes a log while it is open."""
+
+    config = small_config(segment_bytes=420, retention_bytes=800, file_delete_delay_ms=0)
+
+    def prepare(self, scene: Scene) -> None:
+        scene.writer.append(2, producer_id=1)
+
+    def act(self, scene: Scene) -> None:
+        writer, log = scene.writer, scene.log
+        writer.append(1, producer_id=2, is_transactional=True)
+        writer.append(2, value_bytes=80, leader_epoch=1)
+        writer.end(2, ControlType.ABORT)
+        writer.append(2, value_bytes=100, leader_epoch=1)
+        log.roll()
+        writer.append(1, producer_id=1, leader_epoch=2)
+        log.delete_records(3)
+        log.delete_old_segments()
+        log.delete_due_files()
+        writer.append(1, leader_epoch=2)
+
+
+class Truncations(LogStory):
+    """A log is cut, and then begun anew."""
+
+    def prepare(self, scene: Scene) -> None:
+        for _ in range(3):
+            scene.writer.append(2)
+            scene.log.roll()
+        scene.history.acknowledged_end_offset = 0
+
+    def act(self, scene: Scene) -> None:
+        scene.log.truncate_to(3)
+        scene.log.truncate_fully_and_start_at(100)
+
+
+def _check_stopped(log_call: Callable[[], object]) -> None:
+    with pytest.raises(LogDirOfflineError):
+        log_call()
+
+
+@pytest.mark.parametrize("error_number", ERRORS, ids=errno.errorcode.get)
+@pytest.mark.parametrize("story", [Everything, Truncations])
+@pytest.mark.parametrize("has_power_failed", [False, True])
+def test_a_log_whose_disk_refuses_takes_no_more_appends_and_loses_nothing(
+    tmp_path: Path, story: type[LogStory], error_number: int, has_power_failed: bool
+) -> None:
+    steps = count_steps(tmp_path / "steps", story())
+    failure_count = 0
+    for number, refusal in enumerate(every_refusal(steps, error_number)):
+        scene = story().make(tmp_path / f"refusal-{number}")
+        log = scene.log
+        scene.disk.arm(refusal)
+
+        try:
+            story().act(scene)
+            has_failed = False
+        except LogDirOfflineError:
+            has_failed = True
+            failure_count += 1
+        scene.disk.arm()  # The disk is sound again; the log does not know, and must not try.
+
+        with told(f"{refusal} at {steps[refusal.step]}"):
+            if has_failed:
+                before = len(scene.disk.steps)
+                _check_stopped(lambda: scene.writer.append(1))
+                scene.history.batches.pop()
+                _check_stopped(log.roll)
+                _check_stopped(lambda: log.truncate_to(0))
+                _check_stopped(log.delete_old_segments)
+                log.close()
+                assert len(scene.disk.steps) == before, "a log that has failed was written to"
+            readable = [bytes(batch.data) for batch in fetch_all(log)]
+            assert readable == scene.history.batches[-len(readable) :][: len(readable)] or (
+                set(readable) <= set(scene.history.batches)
+            )
+            checkpoint = Checkpoint.of(log)
+            scene.history.log_start_offset = log.log_start_offset
+            scene.leave()
+            if has_power_failed:
+                scene.disk.lose_unflushed_writes(0)
+            scene.recover(checkpoint)
+        shutil.rmtree(scene.disk.root)
+    assert failure_count > len(steps)
+
+
+class Directories(ManagerStory):
+    """Two log directories at work."""
+
+    def prepare(self, scene: ManagerScene) -> None:
+        super().prepare(scene)
+        scene.manager.create_topic("gone", 2, self.settings)
+
+    def act(self, scene: ManagerScene) -> None:
+        manager = scene.manager
+        work: list[Callable[[], object]] = [
+            lambda: scene.append("kept", 0),
+            lambda: scene.append("kept", 1),
+            lambda: manager.create_topic("new", 2, self.settings),
+            lambda: scene.append("new", 0),
+            lambda: scene.append("new", 1),
+            lambda: manager.get_log(TopicPartition("kept", 0)).roll(),
+            manager.run_maintenance,
+            manager.checkpoint,
+            lambda: manager.delete_topic("gone"),
+            lambda: manager.alter_topic("kept", {"retention.ms": "-1"}),
+            manager.run_maintenance,
+        ]
+        for task in work:
+            with contextlib.suppress(LogDirOfflineError):
+                task()
+
+
+@pytest.mark.parametrize("error_number", ERRORS, ids=errno.errorcode.get)
+def test_a_directory_whose_disk_refuses_goes_offline_and_the_other_goes_on(
+    tmp_path: Path, error_number: int
+) -> None:
+    story = Directories()
+    steps = count_steps(tmp_path / "steps", story)
+    for number, refusal in enumerate(every_refusal(steps, error_number)):
+        scene = story.make(tmp_path / f"refusal-{number}")
+        scene.disk.arm(refusal)
+
+        story.act(scene)
+
+        with told(f"{refusal} at {steps[refusal.step]}"):
+            manager = scene.manager
+            offline = {path.name for path in manager.offline}
+            assert offline <= {scene.disk.refused_in}
+            for partition in list(manager.logs):
+                scene.append(partition.topic, partition.partition)
+            assert manager.logs, "both directories are out"
+            online = [d for d in manager.directories if d.path.name not in offline]
+            if "more" not in [metadata.topic for metadata in manager.topics()]:
+                manager.create_topic("more", 1, story.settings)
+            scene.append("more", 0)
+            assert online
+            manager.close()
+            scene.leave()
+            scene.disk.arm()
+            for partition, history in scene.histories.items():
+                _forget_failed_attempts(scene, partition)
+                assert history.batches
+            scene.check_topic("kept")
+            scene.check_topic("new")
+            scene.check_topic("more")
+            scene.leave()
+        shutil.rmtree(scene.disk.root)
+
+
+def _forget_failed_attempts(scene: ManagerScene, partition: TopicPartition) -> None:
+    """Drop attempts that left no trace; one that failed half-way may have left its batch."""
+    history = scene.histories[partition]
+    log = scene.manager.get_log(partition)
+    stored = stored_batches(log)
+    assert log.log_end_offset >= history.acknowledged_end_offset
+    assert all(data in history.batches for data in stored)
+    history.batches = stored
+
+
+@pytest.mark.parametrize("error_number", ERRORS, ids=errno.errorcode.get)
+def test_directories_open_without_the_one_whose_disk_refuses(
+    tmp_path: Path, error_number: int
+) -> None:
+    class Start(ManagerStory):
+        def prepare(self, scene: ManagerScene) -> None:
+            super().prepare(scene)
+            scene.leave()
+
+        def act(self, scene: ManagerScene) -> None:
+            assert scene.manager.topics()
+
+    steps = count_steps(tmp_path / "steps", Start())
+    for number, refusal in enumerate(every_refusal(steps, error_number)):
+        scene = Start().make(tmp_path / f"refusal-{number}")
+        scene.disk.arm(refusal)
+
+        with told(f"{refusal} at {steps[refusal.step]}"):
+            offline = {path.name for path in scene.manager.offline}
+            assert offline <= {scene.disk.refused_in}
+            for partition, log in scene.manager.logs.items():
+                assert log.log_end_offset == scene.histories[partition].acknowledged_end_offset
+                assert log.read(0, 1, Isolation.LOG_END).slice is not None
+            assert len(scene.manager.logs) >= 1
+            scene.leave()
+            scene.disk.restart()
+            scene.check_topic("kept")
+            scene.leave()
+        shutil.rmtree(scene.disk.root)
