@@ -26,7 +26,7 @@ Where the two differ, all of it on purpose but the first:
 9.  A batch whose CRC is wrong stops our pass; Kafka signs what is left of it.
 10. Kafka gives up on a log in which a batch with times before 1970 must be written anew.
 
-The last three have tests of their own.
+All but the first four have tests of their own as well.
 
     SILTSTONE_SOAK=5000        run so many random logs instead of the default
     SILTSTONE_FIRST_SEED=77    begin with this seed, to repeat a failure: the message names it
@@ -48,10 +48,8 @@ from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import PassRunner
 from siltstone.cleaner.commit import discard_pass
 from siltstone.cleaner.engine import CleaningEngine
-from siltstone.cleaner.local import LocalEngine
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.planner import assess_log, plan_pass
-from siltstone.cleaner.reference import ReferenceEngine
 from siltstone.cleaner.result import GroupResult, PassResult
 from siltstone.cleaner.selection import Assessment, Reason
 from siltstone.errors import CorruptBatchError
@@ -76,6 +74,7 @@ from tests.kafka.clean_ops import (
     select,
     start_watched,
 )
+from tests.kafka.engines import ENGINES, close_engine
 from tests.kafka.harness import Harness
 from tests.kafka.log_ops import KafkaRefusedError
 from tests.kafka.states import LogState, encode
@@ -85,12 +84,6 @@ LOGS: Final = int(os.environ.get("SILTSTONE_SOAK", "300"))
 FIRST_SEED: Final = int(os.environ.get("SILTSTONE_FIRST_SEED", "0"))
 SEEDS_PER_TEST: Final = 25
 PASSES: Final = 3
-
-# Every engine must do what Kafka does; of the random logs it gets every n-th.
-ENGINES: Final[Mapping[str, tuple[Callable[[], CleaningEngine], int]]] = {
-    "reference": (ReferenceEngine, 1),
-    "local": (LocalEngine, 4),
-}
 
 # Kafka flushes at every step: in memory that costs nothing, and nothing here survives the test.
 MEMORY_DISK: Final = Path("/dev/shm")
@@ -125,8 +118,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[CleaningEngine]:
     make, _ = ENGINES[request.param]
     made = make()
     yield made
-    if hasattr(made, "close"):
-        made.close()
+    close_engine(made)
 
 
 @pytest.fixture
@@ -214,11 +206,11 @@ def test_a_batch_with_a_wrong_crc_stops_the_pass_before_anything_is_written(
         pair.append(build_batch(records), leader_epoch=0)
         pair.roll()
         pair.update_high_watermark(3)
+        selection, assessment = pair.select(None)
         for partition_dir in (pair.our_directory, pair.kafka.directory):
             path = filenames.log_path(partition_dir, 0)
             path.write_bytes(path.read_bytes().replace(b"value-2", b"VALUE-2"))
         before = Files.read(pair.our_directory)
-        selection, assessment = pair.select(None)
 
         clean(pair.kafka, 0, selection.limit_offset)
         with pytest.raises(CorruptBatchError, match="CRC"):
@@ -248,36 +240,72 @@ def test_a_batch_with_times_before_1970_is_written_anew(
         assert batch.header.max_timestamp_ms == -7
 
 
+def test_a_committed_value_supersedes_others_wherever_the_pass_before_ended(
+    engine: CleaningEngine, watched_ops: WatchedLogOps, directory: Path
+) -> None:
+    with small_pair(watched_ops, directory, engine) as pair:
+        pair.append(transactional_batch(b"aborted", sequence=0), leader_epoch=0)
+        pair.end(ControlType.ABORT)
+        for value in (b"1", b"2"):
+            pair.append(build_batch([Record(0, YEAR_2020_MS, b"k", value)]), leader_epoch=0)
+        pair.append(transactional_batch(b"3", sequence=1), leader_epoch=0)
+        pair.end(ControlType.COMMIT)
+        pair.roll()
+        pair.update_high_watermark(6)
+        selection, assessment = pair.select(3)  # as if the map had been full at 2
+
+        clean(pair.kafka, selection.first_dirty_offset, selection.limit_offset)
+        pair.clean_ours(plan_pass(pair.ours, assessment, YEAR_2020_MS))
+
+        assert values(pair.kafka.directory) == [b"2", b"3"]
+        assert values(pair.our_directory) == [b"3"]
+
+
+def test_an_index_that_is_too_small_for_a_merged_segment_stops_no_pass(
+    engine: CleaningEngine, watched_ops: WatchedLogOps, directory: Path
+) -> None:
+    with small_pair(watched_ops, directory, engine) as pair:
+        pair.update_config({"segment.index.bytes": "36"})  # four offsets, three timestamps
+        for number in range(6):
+            record = Record(0, YEAR_2020_MS, b"%d" % number, b"v")
+            pair.append(build_batch([record]), leader_epoch=0)
+            if number % 3 == 2:
+                pair.roll()
+        pair.update_high_watermark(6)
+        selection, assessment = pair.select(None)
+
+        with pytest.raises(KafkaRefusedError, match="append to a full index"):
+            clean(pair.kafka, selection.first_dirty_offset, selection.limit_offset)
+        pair.clean_ours(plan_pass(pair.ours, assessment, YEAR_2020_MS))
+
+        assert pair.ours.segments.base_offsets == (0, 6)
+        assert pair.ours.segments.first.offset_index.file.size_bytes == 32
+        for offset in range(6):
+            (batch,) = pair.ours.read(offset, 1).batches()
+            assert batch.header.base_offset == offset
+
+
 def test_a_transaction_below_the_log_start_stays_ended(
     engine: CleaningEngine, watched_ops: WatchedLogOps, directory: Path
 ) -> None:
     with small_pair(watched_ops, directory, engine) as pair:
         pair.update_config({"cleanup.policy": "compact,delete", "delete.retention.ms": "0"})
-        pair.append(
-            build_batch(
-                [Record(0, YEAR_2020_MS, b"k", b"aborted")],
-                producer_id=1,
-                producer_epoch=0,
-                base_sequence=0,
-                is_transactional=True,
-            ),
-            leader_epoch=0,
-        )
-        pair.append(marker(ControlType.ABORT, 1), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+        pair.append(transactional_batch(b"aborted", sequence=0), leader_epoch=0)
+        pair.end(ControlType.ABORT)
         pair.append(build_batch([Record(0, YEAR_2020_MS, b"k", b"1")]), leader_epoch=0)
         pair.roll()
         pair.update_high_watermark(3)
         pair.delete_records(2)
 
         for _ in range(3):
-            selection, assessment = pair.select(None)
-            clean(pair.kafka, 0, selection.limit_offset)
+            selection = select(pair.kafka, None)
+            clean(pair.kafka, selection.first_dirty_offset, selection.limit_offset)
+            assessment, _ = assess_log(pair.ours, None, YEAR_2020_MS)
             pair.clean_ours(plan_pass(pair.ours, assessment, YEAR_2020_MS))
 
-        # Kafka removes the marker, and after a crash the transaction is open and hides the rest.
-        pair.restart(source="ours", is_clean=False, recovery_point=0)
-        assert values(pair.our_directory) == [b"1"]
-        assert pair.ours.last_stable_offset == 3
+        # Kafka has removed the marker but not the batch: after a crash the transaction is open.
+        assert pair.last_stable_offset_after_crash("kafka") == 2
+        assert pair.last_stable_offset_after_crash("ours") == 3
 
 
 class UnsafeFileSystem(FileSystem):
@@ -359,6 +387,10 @@ class Pair:
             origin=origin,
             transaction_version=transaction_version,
         )
+
+    def end(self, kind: ControlType) -> None:
+        """End the transaction of producer 1."""
+        self.append(marker(kind, 1), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
 
     def append_as_follower(self, data: bytes, *, leader_epoch: int) -> None:
         self._post("append", batches=encode(data), leader_epoch=leader_epoch, origin="REPLICATION")
@@ -592,6 +624,18 @@ class Pair:
                     assert entries[:3] == indexes[base_offset][:3], base_offset
         self.is_equal = True
 
+    def last_stable_offset_after_crash(self, source: Side) -> int:
+        """Let Kafka recover the files of one side, and say up to where a consumer gets."""
+        log_start_offset, log_end_offset = self.ours.log_start_offset, self.ours.log_end_offset
+        self.kafka.close()
+        if source == "ours":
+            self.ours.close()
+            shutil.rmtree(self.kafka.directory)
+            shutil.copytree(self.our_directory, self.kafka.directory)
+        self.kafka.reopen(clean=False, recovery_point=0, log_start_offset=log_start_offset)
+        self.kafka.update_high_watermark(log_end_offset)
+        return self.kafka.state.last_stable_offset
+
     def _open(self, *, was_clean: bool, recovery_point: int, log_start_offset: int) -> PartitionLog:
         return PartitionLog(
             self._fs,
@@ -622,6 +666,7 @@ def small_pair(ops: WatchedLogOps, directory: Path, engine: CleaningEngine) -> P
         "retention.ms": "-1",
         "segment.bytes": "1000",
         "segment.index.bytes": str(LARGE_INDEX_BYTES),
+        "index.interval.bytes": "0",
         "file.delete.delay.ms": "0",
     }
     return Pair(ops, directory, settings, engine)
@@ -876,6 +921,16 @@ def describe_ours(log: PartitionLog) -> dict[str, Any]:
             for segment in log.segments
         ],
     }
+
+
+def transactional_batch(value: bytes, *, sequence: int) -> bytes:
+    return build_batch(
+        [Record(0, YEAR_2020_MS, b"k", value)],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
 
 
 def marker(

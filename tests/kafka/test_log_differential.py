@@ -12,13 +12,12 @@ Where we differ from Kafka on purpose the histories make up for it, each in the 
     SILTSTONE_FIRST_SEED=77    begin with this seed, to repeat a failure: the message names it
 """
 
-import dataclasses
 import itertools
 import os
 import random
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +38,6 @@ from siltstone.errors import (
     SiltstoneError,
 )
 from siltstone.ids import TopicPartition
-from siltstone.log import filenames
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.leader_epochs import UNDEFINED_END
@@ -156,6 +154,10 @@ class Twins:
         """What Kafka's log looks like now, which is what ours must look like."""
         return self.kafka.state
 
+    def limits(self) -> tuple[int, int]:
+        """Give both high watermarks, which may differ by a gap; see `_compare_limit`."""
+        return self.state.high_watermark, self.ours.high_watermark
+
     def forget(self) -> None:
         self.kafka.forget()
 
@@ -196,7 +198,7 @@ class Twins:
         assert isinstance(ours, AppendInfo), ours
         if ours.is_duplicate and self.has_crashed:
             # Kafka: it has lost the time of the batch, see `_compare_producers`.
-            ours = dataclasses.replace(ours, log_append_time_ms=theirs.log_append_time_ms)
+            ours = ours._replace(log_append_time_ms=theirs.log_append_time_ms)
         assert _place(ours) == _place(theirs), (ours, theirs)
         if ours.is_duplicate:
             self._catch_up()
@@ -252,6 +254,8 @@ class Twins:
         return ""
 
     def truncate_to(self, offset: int) -> str:
+        # Kafka: it misses the newest timestamp of what is left, unless somebody has asked before.
+        self.kafka.lookup(2**62)
         theirs, ours = self.kafka.truncate_to(offset), self.ours.truncate_to(offset)
         assert ours is theirs
         # Kafka: it forgets here which transactions are replicated, until the leader tells it the
@@ -305,7 +309,12 @@ class Twins:
     def stop(self) -> None:
         self.kafka.close()
         self.ours.close()
-        compare_files(self.our_directory, self.kafka.directory, self.clock.now_ms())
+        compare_files(
+            self.our_directory,
+            self.kafka.directory,
+            self.ours.log_start_offset,
+            self.clock.now_ms(),
+        )
 
     def crash(self, recovery_point: int, tail: bytes, lost: Sequence[str]) -> str:
         """End both as `kill -9` does, damage their files in the same way, and start both."""
@@ -487,6 +496,7 @@ class History:
         now_ms = self.rng.choice([0, YEAR_2020_MS, YEAR_2020_MS])
         self.is_compacted = "compact" in settings["cleanup.policy"]
         self.has_tiny_indexes = int(settings["segment.index.bytes"]) < 1000
+        self.had_producers = False
         self.leader_epoch = 0
         self.producer_ids = itertools.count(1000)
         self.twins = Twins(
@@ -502,6 +512,7 @@ class History:
             self.trace.append(f"  {act.__name__.strip('_')}")
             self.trace[-1] += f": {act()}"
             self.twins.compare()
+            self.had_producers |= bool(self.twins.state.producers)
         self.twins.stop()
 
     def _settings(self) -> dict[str, str]:
@@ -768,6 +779,10 @@ class History:
     def _truncate(self) -> str:
         rng = self.rng
         start, end = self.twins.state.log_start_offset, self.twins.state.log_end_offset
+        if self.had_producers and not self.twins.state.producers:
+            # Kafka: it loads a snapshot, but replays nothing if it knew of no producer. Whatever
+            # was open at the snapshot is then open for ever.
+            return "left out: all producers have expired"
         if rng.random() < 0.15:
             offset = rng.randint(max(start - 3, 0), end + 10)
             return f"fully to {offset} {self.twins.truncate_fully_and_start_at(offset)}"
@@ -777,10 +792,10 @@ class History:
         return f"to {offset}: {self.twins.truncate_to(offset)}"
 
     def _delete_records(self) -> str:
-        high_watermark = self.twins.state.high_watermark
-        offset = self.rng.randint(self.twins.state.log_start_offset, high_watermark)
+        start, limits = self.twins.state.log_start_offset, self.twins.limits()
+        offset = self.rng.randint(start, max(min(limits), start))
         if self.rng.random() < 0.1:
-            offset = high_watermark + 1
+            offset = max(limits) + 1
         return f"below {offset}: {self.twins.delete_records(offset)}"
 
     def _update_high_watermark(self) -> str:
@@ -807,11 +822,11 @@ class History:
         rng = self.rng
         state = self.twins.state
         recovery_point = rng.choice([0, state.recovery_point, rng.randint(0, state.recovery_point)])
-        # Kafka: when it recovers a segment that begins below the log start, it forgets who has
-        # written before. We do not, so there had better be nobody.
+        # Kafka: when it recovers a segment that begins at or below the log start, it forgets who
+        # has written before. We do not, so there had better be nobody.
         bases = [segment.base_offset for segment in state.segments]
         first = max((base for base in bases if base <= recovery_point), default=0)
-        if any(max(first, 1) <= base < state.log_start_offset for base in bases):
+        if any(max(first, 1) <= base <= state.log_start_offset for base in bases):
             return "left out: would begin below the log start"
         tail = rng.choice([b"", b"", bytes(100), rng.randbytes(50)])
         if state.segments[-1].size and rng.random() < 0.5:
@@ -823,7 +838,7 @@ class History:
         lost = [
             f"{segment.base_offset:020d}{ending}"
             for segment in state.segments
-            if rng.random() < 0.1 and segment.base_offset >= state.log_start_offset
+            if rng.random() < 0.1 and segment.base_offset > state.log_start_offset
             for ending in (".index", ".timeindex", ".txnindex")
         ]
         if not lost:
@@ -862,7 +877,7 @@ def describe_kafka(state: LogState) -> dict[str, Any]:
             }
             for segment in state.segments
         ],
-        "files": sorted(name for name in state.files if _is_compared(name)),
+        "files": _compared_names(state.files, state.log_start_offset),
     }
 
 
@@ -886,7 +901,7 @@ def describe_ours(log: PartitionLog) -> dict[str, Any]:
             }
             for segment in log.segments
         ],
-        "files": sorted(path.name for path in log.directory.iterdir() if _is_compared(path.name)),
+        "files": _compared_names(_names(log.directory), log.log_start_offset),
     }
 
 
@@ -928,13 +943,13 @@ def _compare_producers(log: PartitionLog, state: LogState, *, has_crashed: bool)
         assert batches == known, theirs.producer_id
 
 
-def compare_files(ours: Path, theirs: Path, now_ms: int) -> None:
+def compare_files(ours: Path, theirs: Path, log_start_offset: int, now_ms: int) -> None:
     """Hold the files of two closed logs against each other, byte by byte."""
-    # An index need not be there for a segment that has gone before it was looked at.
-    ignored = (filenames.PARTITION_METADATA, ".index.deleted", ".timeindex.deleted")
-    names = {name for name in _names(theirs) if not name.endswith(ignored)}
-    assert {name for name in _names(ours) if not name.endswith(ignored)} == names
-    for name in names:
+    names = _compared_names(_names(theirs), log_start_offset)
+    assert _compared_names(_names(ours), log_start_offset) == names
+    indexes = _names(theirs, ".index") + _names(theirs, ".timeindex")
+    assert sorted(_names(ours, ".index") + _names(ours, ".timeindex")) == sorted(indexes)
+    for name in names + indexes:
         found, expected = (ours / name).read_bytes(), (theirs / name).read_bytes()
         if ".snapshot" in name:
             assert _live_entries(found, now_ms) == _live_entries(expected, now_ms), name
@@ -962,10 +977,18 @@ def _live_entries(snapshot: bytes, now_ms: int) -> list[tuple[int, ...]]:
     )
 
 
-def _is_compared(name: str) -> bool:
-    """Leave out what is created when it is first looked at, which need not be at the same time."""
-    return not name.endswith(
-        (".index", ".timeindex", ".index.deleted", ".timeindex.deleted", ".metadata")
+def _compared_names(names: Iterable[str], log_start_offset: int) -> list[str]:
+    """Leave out what need not be there at the same time.
+
+    Indexes are created when they are first looked at, and a snapshot at or below the log start is
+    of no use to anybody: both delete it when they load the log, but need not have written it.
+    """
+    useless = (".index", ".timeindex", ".index.deleted", ".timeindex.deleted", ".metadata")
+    return sorted(
+        name
+        for name in names
+        if not name.endswith(useless)
+        and not (name.endswith(".snapshot") and int(name[:20]) <= log_start_offset)
     )
 
 

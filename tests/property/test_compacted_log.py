@@ -29,6 +29,7 @@ from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
 from siltstone.errors import CleaningAbortedError
 from siltstone.log.partition_log import AppendInfo
+from siltstone.log.producer_state import ProducerState
 from siltstone.log.reading import Isolation, ReadResult
 from siltstone.records.batch import Batch, BatchHeader
 from siltstone.records.compression import Codec
@@ -67,8 +68,10 @@ class State(Enum):
 class Transaction:
     """All that a producer writes up to a marker; what is outside of transactions has none."""
 
+    producer: int
     first_offset: int
     state: State = State.OPEN
+    marker_offset: int = -1
 
 
 class Written(NamedTuple):
@@ -150,6 +153,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.cleaner = Cleaner(self.engines["reference"], self.clock)
         self.history: dict[int, Written] = {}
         self.open: dict[int, Transaction] = {}
+        self.transactions: list[Transaction] = []
         self.sequences: dict[int, int] = {}
         self.last: dict[int, Appended] = {}
         self.planned: Planned | None = None
@@ -187,9 +191,10 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     @rule(records=contents, codec=codecs, producer=transactional)
     def append_in_transaction(self, records: Contents, codec: Codec, producer: int) -> None:
-        end_offset = self.log.real.log_end_offset
-        transaction = self.open.setdefault(producer, Transaction(end_offset))
-        self._append(records, codec, producer, transaction)
+        if producer not in self.open:
+            self.open[producer] = Transaction(producer, self.log.real.log_end_offset)
+            self.transactions.append(self.open[producer])
+        self._append(records, codec, producer, self.open[producer])
 
     @rule(records=contents, producer=transactional, is_committed=booleans, rolls=booleans)
     def transact(self, records: Contents, producer: int, is_committed: bool, rolls: bool) -> None:
@@ -240,10 +245,11 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @rule(producer=transactional, is_committed=booleans)
     def end_transaction(self, producer: int, is_committed: bool) -> None:
         """End it, or write the marker of one without data."""
-        (self.log.commit if is_committed else self.log.abort)(producer=producer)
+        info = (self.log.commit if is_committed else self.log.abort)(producer=producer)
         transaction = self.open.pop(producer, None)
         if transaction is not None:
             transaction.state = State.COMMITTED if is_committed else State.ABORTED
+            transaction.marker_offset = info.last_offset
 
     @precondition(lambda self: self.last)
     @rule(data=st.data())
@@ -348,7 +354,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         assert self.cleaner.checkpoint(self.log) == plan.end_offset
         assert self._young_bytes(plan.end_offset) == young, "I8"
         self._check_pass(plan, results[engine], before, self._batches())
-        check_segments(self.log.real)
+        self._check_log()
 
     # Starting again
 
@@ -360,13 +366,59 @@ class CompactedLogMachine(RuleBasedStateMachine):
         else:
             self.log.recover()
         assert self._batches() == before
+        self._check_log()
+
+    # What must hold after a pass and after a start
+
+    def _check_log(self) -> None:
         check_segments(self.log.real)
+        batches = self._batches()
+        self._check_producers(batches)
+        self._check_aborted(batches)
+
+    def _check_producers(self, batches: Sequence[Stored]) -> None:
+        """I20: whoever has nothing but the batches knows the same about every producer."""
+        state = ProducerState(self.log.real.partition)
+        for stored in batches:
+            state.replay(stored.header, stored.marker)
+        for producer, sequence in self.sequences.items():
+            assert state.entries[producer].epoch == 0
+            assert state.entries[producer].last_sequence == sequence - 1
+        open_producers = {
+            producer
+            for producer, entry in state.entries.items()
+            if entry.current_txn_first_offset is not None
+        }
+        assert open_producers == self.open.keys()
+
+    def _check_aborted(self, batches: Sequence[Stored]) -> None:
+        """I20: who has a batch left is listed; who is listed has its marker in that segment."""
+        log = self.log.real
+        listed = {
+            (txn.producer_id, txn.last_offset): segment
+            for segment in log.segments
+            for txn in segment.transaction_index.entries
+        }
+        for txn in self.transactions:
+            has_batch = any(
+                stored.header.producer_id == txn.producer
+                and not stored.header.is_control
+                and txn.first_offset <= stored.header.base_offset < txn.marker_offset
+                for stored in batches
+            )
+            if txn.state is State.ABORTED and has_batch:
+                assert (txn.producer, txn.marker_offset) in listed
+        markers = {stored.header.base_offset for stored in batches if stored.marker}
+        for (_, marker_offset), segment in listed.items():
+            assert marker_offset in markers
+            assert log.segments.find_floor(marker_offset) is segment
 
     # What must hold of a pass
 
     def _check_plan(self, plan: CleaningPlan) -> None:
         """I8: nothing is planned for that is active, undecided or too young."""
         log = self.log.real
+        assert plan.now_ms == self.clock.now_ms()
         assert plan.end_offset <= log.segments.active.base_offset
         assert plan.end_offset <= log.last_stable_offset
         oldest_ms = plan.now_ms - log.config.min_compaction_lag_ms
@@ -438,7 +490,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
         # I15: every tombstone that stays has a horizon, and none has moved.
         horizons_after = self._horizons(after)
-        new_ms = plan.now_ms + plan.delete_retention_ms
+        new_ms = plan.now_ms + self.log.real.config.delete_retention_ms
         for record in records_after:
             horizon_ms = horizons_before[record.offset]
             if record.offset < end_offset and record.value is None and horizon_ms is None:

@@ -420,9 +420,11 @@ def fingerprint(log: PartitionLog) -> Fingerprint:
         log_end_offset=log.log_end_offset,
         last_stable_offset=log.last_stable_offset,
         epochs=_written_epochs(log.leader_epochs.entries, log.log_end_offset),
+        # Below the log start a producer may or may not be remembered: see `check_producers`.
         producers={
             producer_id: (*entry[:5], *(batch[:3] for batch in entry.batches[-1:]))
             for producer_id, entry in sorted(log.producer_state.entries.items())
+            if not log.log_start_offset
         },
     )
 
@@ -468,11 +470,13 @@ def recover(
     log = open_log(fs, directory, config, clock, kept)
     assert fingerprint(log) == seen, "the second recovery found something else"
     check_segments(log)
+    check_producers(log, history)
     check_names(log)
 
     log.close()
     log = open_log(fs, directory, config, clock, Checkpoint.of(log), was_clean=True)
     assert fingerprint(log) == seen, "the clean stop has changed something"
     check_segments(log)
+    check_producers(log, history)
     check_names(log)
     return log

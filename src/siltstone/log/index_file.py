@@ -2,19 +2,28 @@
 
 While its segment is active the file is as long as it may ever get (zeros to the end, as Kafka makes
 it) and the entries are mirrored in memory. `trim` ends that: the file is cut to its entries, and
-later look-ups read single entries from the page cache, so that old segments cost no memory.
+only the indexes that were looked at last are kept in memory, so that old segments cost none.
 
 Opening does no I/O. An index is only a hint about the log beside it: deleting one is always safe, a
 damaged one is a `CorruptIndexError`, and recovery writes both anew.
 """
 
 import struct
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from siltstone.errors import CorruptIndexError
 from siltstone.log.filesystem import File, FileSystem
+
+# Of segments that are not active; a segment of 1 GB has an index of half a megabyte.
+_CACHED_INDEXES: Final = 64
+
+# Entries are written in blocks: an append should cost one write, and whoever reads the file without
+# the latest of them only reads more of the log.
+_WRITE_BYTES: Final = 512
 
 
 class IndexFile:
@@ -32,6 +41,7 @@ class IndexFile:
         self._writable = writable
         self._file: File | None = None
         self._mirror: bytearray | None = None  # all entries, while the index grows
+        self._written_bytes = 0  # of the mirror
         self._count: int | None = None  # unknown until somebody looks
 
     @property
@@ -50,11 +60,10 @@ class IndexFile:
         """Return the fields of one entry."""
         if self._mirror is not None:
             return self._entry.unpack_from(self._mirror, slot * self.entry_bytes)
-        file = self._open()
-        data = b"" if file is None else file.read(slot * self.entry_bytes, self.entry_bytes)
-        if len(data) < self.entry_bytes:
+        cached = _cache.get(self)
+        if (slot + 1) * self.entry_bytes > len(cached):
             raise CorruptIndexError(self.path, f"entry {slot} of {self._count} is missing")
-        return self._entry.unpack(data)
+        return self._entry.unpack_from(cached, slot * self.entry_bytes)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for slot in range(self.count):
@@ -65,12 +74,10 @@ class IndexFile:
         if self._mirror is None:
             self._start_growing()
         assert self._mirror is not None
-        data = self._entry.pack(*fields)
-        if self._writable:
-            assert self._file is not None
-            self._fs.write(self._file, len(self._mirror), [data])
-        self._mirror += data
+        self._mirror += self._entry.pack(*fields)
         self._count = len(self._mirror) // self.entry_bytes
+        if len(self._mirror) - self._written_bytes >= _WRITE_BYTES:
+            self._write_pending()
 
     def replace(self, packed: bytes) -> None:
         """Put other entries, packed, in the place of all.
@@ -78,6 +85,7 @@ class IndexFile:
         The file ends with them, as after `trim`: to Kafka every zero behind them is an entry.
         """
         file = self._open(create=True)
+        _cache.forget(self)
         self._mirror = bytearray(packed)
         self._count = len(packed) // self.entry_bytes
         if self._writable and file is not None:
@@ -90,7 +98,9 @@ class IndexFile:
         if self._mirror is None:
             self._start_growing()
         assert self._mirror is not None
+        _cache.forget(self)
         del self._mirror[count * self.entry_bytes :]
+        self._written_bytes = min(self._written_bytes, len(self._mirror))
         self._count = count
         if self._writable:
             assert self._file is not None
@@ -100,12 +110,15 @@ class IndexFile:
     def trim(self) -> None:
         """Cut the file to its entries; the segment is active no more, or the log closes."""
         count = self.count
+        self._write_pending()
         if self._writable and (file := self._open(create=True)) is not None:
             self._fs.truncate(file, count * self.entry_bytes)
         self._mirror = None
+        _cache.forget(self)
 
     def flush(self) -> None:
         """Make the entries durable."""
+        self._write_pending()
         if self._file is not None and self._writable:
             self._fs.fsync(self._file)
 
@@ -124,6 +137,22 @@ class IndexFile:
         if self._writable:
             self._mirror = None
         self._file = None
+        _cache.forget(self)
+
+    def read_all(self) -> bytes:
+        """Read all entries from the file."""
+        file = self._open()
+        return b"" if file is None else file.read(0, self.size_bytes)
+
+    def _write_pending(self) -> None:
+        if self._mirror is None or not self._writable:
+            return
+        if len(self._mirror) > self._written_bytes:
+            assert self._file is not None
+            # A copy, for an append may come while a flush waits for the disk.
+            pending = bytes(self._mirror[self._written_bytes :])
+            self._fs.write(self._file, self._written_bytes, [pending])
+            self._written_bytes += len(pending)
 
     def _open(self, *, create: bool = False) -> File | None:
         if self._file is None:
@@ -141,6 +170,7 @@ class IndexFile:
         self._mirror = bytearray(b"" if file is None else file.read(0, size))
         if len(self._mirror) < size:
             raise CorruptIndexError(self.path, f"{size} bytes expected, {len(self._mirror)} found")
+        self._written_bytes = size
         if file is not None and self._writable:
             # There may be more entries than fit: the setting may have been lowered since.
             self._fs.truncate(file, max(size, self.capacity * self.entry_bytes))
@@ -166,3 +196,30 @@ class IndexFile:
             else:
                 low = middle + 1
         return low
+
+
+class _EntryCache:
+    """The entries of the indexes that were looked at last, for all logs of the process together."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[IndexFile, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, index: IndexFile) -> bytes:
+        """Return the entries of an index that does not grow, from its file the first time."""
+        entries = self._entries.get(index)
+        if entries is None:
+            entries = index.read_all()
+            with self._lock:
+                self._entries[index] = entries
+                while len(self._entries) > _CACHED_INDEXES:
+                    self._entries.popitem(last=False)
+        return entries
+
+    def forget(self, index: IndexFile) -> None:
+        """Let go of what an index held before it changed."""
+        with self._lock:
+            self._entries.pop(index, None)
+
+
+_cache: Final = _EntryCache()

@@ -8,8 +8,9 @@ The caller holds the log's lock, but for `flush`, during which appends go on.
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 
 from siltstone.clock import Clock
 from siltstone.errors import LogDirOfflineError, OffsetOrderError
@@ -24,6 +25,30 @@ from siltstone.log.swap import swap_in
 from siltstone.records.batch import Batch, BatchHeader
 
 FailureListener = Callable[[LogDirOfflineError], None]
+
+
+class _WritingGuard:
+    """Guards writes to the files of a log: if the disk refuses one, it was the last.
+
+    A class, and made once per log, because it stands around every append.
+    """
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: "LocalLog") -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, LogDirOfflineError):
+            self._log.fail(error)
 
 
 class LocalLog:
@@ -41,7 +66,7 @@ class LocalLog:
         on_failure: FailureListener,
     ) -> None:
         self.directory = directory
-        self.config = config
+        self.config = config  # also sets what is looked at for every append
         self.segments = loaded.segments
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -50,12 +75,23 @@ class LocalLog:
         self._writable = writable
         self._on_failure = on_failure
         self._failure: LogDirOfflineError | None = None
+        self.writing = _WritingGuard(self)
         self._last_flushed_ms = clock.now_ms()
         self._jitter_ms = self._draw_jitter()
         self._seen_end_offset = self.log_end_offset  # when somebody last looked for idleness
         self._doomed = DelayedDeletion(fs)
         for segment in loaded.discarded:
             self._doom(segment.paths())
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings that act on the next append."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._max_segment_ms = config.max_segment_ms
 
     @property
     def is_writable(self) -> bool:
@@ -69,15 +105,10 @@ class LocalLog:
         if not self._writable:
             raise LogDirOfflineError(self.directory, "opened for reading only")
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Guard writes to the files of this log: if the disk refuses one, it was the last."""
-        try:
-            yield
-        except LogDirOfflineError as error:
-            self._failure = error
-            self._on_failure(error)
-            raise
+    def fail(self, error: LogDirOfflineError) -> None:
+        """Write nothing any more: the disk has refused."""
+        self._failure = error
+        self._on_failure(error)
 
     # Growing
 
@@ -102,12 +133,13 @@ class LocalLog:
     def must_roll(self, size_bytes: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Say whether an append of so many bytes needs a new segment first."""
         active = self.segments.active
-        newest_ms = max(header.max_timestamp_ms for header in headers)
+        newest_ms = headers[0].max_timestamp_ms
+        if len(headers) > 1:
+            newest_ms = max(header.max_timestamp_ms for header in headers)
         return (
-            active.size_bytes + size_bytes > self.config.segment_bytes
+            active.size_bytes + size_bytes > self._config.segment_bytes
             or (active.size_bytes > 0 and self._is_too_old(active, newest_ms, now_ms))
-            or active.offset_index.is_full
-            or active.time_index.is_full
+            or active.is_index_full
             or not active.fits(headers[-1].last_offset)
         )
 
@@ -140,7 +172,7 @@ class LocalLog:
     def _is_too_old(self, active: Segment, newest_ms: int, now_ms: int) -> bool:
         started_ms = active.first_timestamp_ms
         waited_ms = newest_ms - started_ms if started_ms >= 0 else now_ms - active.created_ms
-        return waited_ms > self.config.max_segment_ms - self._jitter_ms
+        return waited_ms > self._max_segment_ms - self._jitter_ms
 
     def _draw_jitter(self) -> int:
         limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -161,7 +193,7 @@ class LocalLog:
         """
         if end_offset <= self.recovery_point:
             return
-        with self.writing():
+        with self.writing:
             for segment in self.segments.from_offset(self.recovery_point):
                 if segment.base_offset < end_offset:
                     # Retention may take it away at this moment.
@@ -242,7 +274,7 @@ class LocalLog:
     def close(self) -> None:
         """Leave the files as a clean stop leaves them, and let go of them."""
         if self.is_writable:
-            with self.writing():
+            with self.writing:
                 active = self.segments.active
                 active.become_inactive()
                 active.flush()

@@ -10,6 +10,7 @@ from typing import Self
 
 from siltstone.clock import Clock, SystemClock
 from siltstone.errors import (
+    CorruptBatchError,
     LogDirOfflineError,
     TopicExistsError,
     UnknownSettingError,
@@ -204,11 +205,10 @@ class LogManager:
         for directory in iter_live(self.directories):
             with _guard(directory):
                 for log in list(directory.logs.values()):
-                    log.maybe_roll_idle()
-                    log.maybe_flush()
-                    log.delete_old_segments()
-                    log.delete_due_files()
-                    log.remove_expired_producers()
+                    try:
+                        _maintain(log)
+                    except CorruptBatchError as error:
+                        logger.error("%s: left alone until it is repaired", error)
         self._delete_due()
 
     def checkpoint(self) -> None:
@@ -319,6 +319,14 @@ class LogManager:
             and metadata.partition_count == len(logs)
             and not any(log.log_end_offset for log in logs)
         )
+
+
+def _maintain(log: PartitionLog) -> None:
+    log.maybe_roll_idle()
+    log.maybe_flush()
+    log.delete_old_segments()
+    log.delete_due_files()
+    log.remove_expired_producers()
 
 
 @contextlib.contextmanager

@@ -9,9 +9,8 @@ All methods may be called from several threads; one lock guards the state.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from siltstone.clock import Clock
 from siltstone.errors import (
@@ -56,8 +55,7 @@ HIGH_WATERMARK_OFFSET: Final = -1  # for `delete_records`: everything that is re
 Background = Callable[[Callable[[], None]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """Where an append went; a repeated batch gets the answer of the first time."""
 
     first_offset: int
@@ -275,7 +273,7 @@ class PartitionLog:
     ) -> None:
         """Write checked batches, and only then let the state know of them."""
         local = self._local
-        with local.writing():
+        with local.writing:
             self._assign_epochs(headers)
             if local.must_roll(size_bytes, headers, now_ms):
                 self._roll(max(local.log_end_offset, headers[0].base_offset))
@@ -312,7 +310,7 @@ class PartitionLog:
         """Begin a new active segment at the log end."""
         with self._lock:
             self._local.check_writable()
-            with self._local.writing():
+            with self._local.writing:
                 self._roll(self.log_end_offset)
             return self.segments.active
 
@@ -331,7 +329,7 @@ class PartitionLog:
 
     def _roll(self, base_offset: int) -> None:
         self.producer_state.update_map_end_offset(base_offset)
-        self._take_snapshot(durable=False)
+        self._snapshots.take(self.producer_state, durable=False)
         self._local.roll(base_offset)
         self._background(lambda: self._flush_rolled(base_offset))
 
@@ -359,13 +357,15 @@ class PartitionLog:
                 raise OffsetOutOfRangeError(
                     str(self.partition), offset, self.log_start_offset, self.log_end_offset
                 )
-            wanted = ReadRange(offset, self._end_for(isolation), max_bytes, min_one_batch)
-            found, upper_offset = find_slice(self.segments, self.log_end_offset, wanted)
+            end_offset = self._end_for(isolation)
+            wanted = ReadRange(offset, end_offset, max_bytes, min_one_batch)
+            found = find_slice(self.segments, self.log_end_offset, wanted)
             aborted: tuple[AbortedTxn, ...] = ()
             if found is not None and isolation is Isolation.COMMITTED:
+                upper_offset = min(found.offset_above(), end_offset)
                 aborted = tuple(collect_aborted(self.segments, offset, upper_offset))
             return ReadResult(
-                slice=found,
+                slice=None if found is None else found.slice,
                 aborted=aborted,
                 high_watermark=self.high_watermark,
                 last_stable_offset=self.last_stable_offset,
@@ -418,7 +418,7 @@ class PartitionLog:
             if not count:
                 return 0
             doomed = list(self.segments)[:count]
-            with self._local.writing():
+            with self._local.writing:
                 if count == len(self.segments):
                     self._roll(self.log_end_offset)
                 for segment in doomed:
@@ -444,7 +444,7 @@ class PartitionLog:
                 raise OffsetOutOfRangeError(
                     str(self.partition), offset, self.log_start_offset, self.high_watermark
                 )
-            with self._local.writing():
+            with self._local.writing:
                 self._raise_log_start(offset)
             return self.log_start_offset
 
@@ -455,11 +455,15 @@ class PartitionLog:
         with self._lock:
             self._local.check_writable()
             if offset >= self.log_end_offset:
+                # An epoch may be noted that wrote nothing that is still there.
+                if self.leader_epochs.truncate_from_end(self.log_end_offset):
+                    with self._local.writing:
+                        self._write_epochs()
                 return False
             if self.segments.first.base_offset > offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
-            with self._local.writing():
+            with self._local.writing:
                 for segment in reversed(list(self.segments)):
                     if segment.base_offset > offset:
                         self._remove(segment)
@@ -472,7 +476,7 @@ class PartitionLog:
         """Drop everything; the log goes on, empty, at an offset."""
         with self._lock:
             self._local.check_writable()
-            with self._local.writing():
+            with self._local.writing:
                 for segment in self.segments:
                     self._local.remove(segment)
                 self._local.start_at(offset)
@@ -522,7 +526,7 @@ class PartitionLog:
         for segment in self.segments.from_offset(state.map_end_offset):
             replay_segment(segment, state, self.log_end_offset)
         state.update_map_end_offset(self.log_end_offset)
-        self._take_snapshot(durable=True)
+        self._snapshots.take(self.producer_state, durable=True)
         state.on_high_watermark_updated(self.high_watermark)
         self._first_unstable_offset = state.first_unstable_offset
 
@@ -551,15 +555,12 @@ class PartitionLog:
         """
         with self._lock:
             self._local.check_writable()
-            with self._local.writing():
+            with self._local.writing:
                 self._local.swap(new, replaced)
                 kept = {segment.base_offset for segment in new}
                 for base_offset in replaced:
                     if base_offset not in kept:
                         self._snapshots.delete(base_offset)
-
-    def _take_snapshot(self, *, durable: bool) -> None:
-        self._snapshots.take(self.producer_state, self.log_start_offset, durable=durable)
 
     # Durability, settings and the end
 
@@ -593,8 +594,8 @@ class PartitionLog:
         with self._lock:
             if self._local.is_writable:
                 self._local.flush(self.log_end_offset)
-                with self._local.writing():
-                    self._take_snapshot(durable=True)
+                with self._local.writing:
+                    self._snapshots.take(self.producer_state, durable=True)
             self._local.close()
 
     def mark_deleted(self, directory: Path) -> None:

@@ -97,7 +97,8 @@ class ProducerEntry(NamedTuple):
         if header.producer_epoch != self.epoch:
             return None
         last_sequence = header.last_sequence
-        for batch in self.batches:
+        # The newest first: one who had expired may have begun anew with the same numbers.
+        for batch in reversed(self.batches):
             # The cheaper half first: most batches are new, and fail it five times.
             if (
                 batch.last_sequence == last_sequence

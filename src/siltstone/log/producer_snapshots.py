@@ -36,11 +36,10 @@ class ProducerSnapshots:
         """The highest offset that there is a snapshot of."""
         return max(self.offsets, default=None)
 
-    def take(self, state: ProducerState, log_start_offset: int, *, durable: bool) -> None:
-        """Write the state as it is now, unless that was done already, or the log is empty."""
+    def take(self, state: ProducerState, *, durable: bool) -> None:
+        """Write the state as it is now, unless that was done already."""
         offset = state.map_end_offset
-        latest_offset = self.latest_offset
-        if offset <= (log_start_offset if latest_offset is None else latest_offset):
+        if offset <= (self.latest_offset or 0):
             return
         if self._writable:
             path = filenames.snapshot_path(self._directory, offset)

@@ -4,9 +4,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from siltstone.errors import CorruptBatchError, DecodeError
-from siltstone.log.segment import FileSlice
+from siltstone.log.segment import FileSlice, Segment
 from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
@@ -77,13 +78,23 @@ class ReadRange:
     min_one_batch: bool = True
 
 
-def find_slice(
-    segments: Segments, log_end_offset: int, wanted: ReadRange
-) -> tuple[FileSlice | None, int]:
-    """Return the bytes to read, and an offset above all of them."""
-    nothing = (None, wanted.first_offset)
+class FoundSlice(NamedTuple):
+    """The bytes to read, and the segment that they are in."""
+
+    slice: FileSlice
+    segment: Segment
+    segment_end_offset: int
+
+    def offset_above(self) -> int:
+        """Return an offset above all records in the slice."""
+        end_position = self.slice.position + self.slice.size_bytes
+        return self.segment.find_offset_above(end_position, self.segment_end_offset)
+
+
+def find_slice(segments: Segments, log_end_offset: int, wanted: ReadRange) -> FoundSlice | None:
+    """Return the bytes to read, or None if there is nothing."""
     if wanted.first_offset >= wanted.end_offset:
-        return nothing
+        return None
     for segment in segments.from_offset(wanted.first_offset):
         if segment.base_offset >= wanted.end_offset:
             break
@@ -102,10 +113,9 @@ def find_slice(
         if not wanted.min_one_batch and first.header.size_bytes > wanted.max_bytes:
             break
         end = segment.find_end(first.position, wanted.max_bytes, end_position)
-        upper_offset = segment.find_offset_above(end, segment_end_offset)
         found = FileSlice(segment.file, first.position, end - first.position)
-        return found, min(upper_offset, wanted.end_offset)
-    return nothing
+        return FoundSlice(found, segment, segment_end_offset)
+    return None
 
 
 def collect_aborted(segments: Segments, first_offset: int, end_offset: int) -> list[AbortedTxn]:

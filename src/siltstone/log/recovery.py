@@ -221,11 +221,11 @@ class _Loader:
         self._load_state_before(segments[0].base_offset)
         for segment in segments:
             self._state.update_map_end_offset(segment.base_offset)
-            self._snapshots.take(self._state, request.log_start_offset, durable=True)
+            self._snapshots.take(self._state, durable=True)
             # Who has expired since does not come back with what was known of him before.
             self._remove_expired()
             found = recover_segment(segment, self._state, self._epochs)
-            self._snapshots.take(self._state, request.log_start_offset, durable=True)
+            self._snapshots.take(self._state, durable=True)
             if not found.cut_bytes:
                 segment.close()
                 continue
@@ -268,7 +268,7 @@ class _Loader:
                 break
             if segment.base_offset in snapshot_at and segment.base_offset >= state.map_end_offset:
                 state.update_map_end_offset(segment.base_offset)
-                self._snapshots.take(state, self._request.log_start_offset, durable=True)
+                self._snapshots.take(state, durable=True)
             replay_segment(segment, state, end_offset)
         state.update_map_end_offset(end_offset)
 
@@ -315,7 +315,11 @@ class _Loader:
         self._snapshots.delete_outside(log_start_offset, log_end_offset)
         # Recovery has read more than a replay would: also what lies below the log start, but in
         # its segment. A producer's last batch may be there, and without it the next is refused.
-        is_recovered = not self._request.was_clean and self._state.map_end_offset == log_end_offset
+        is_recovered = (
+            not self._request.was_clean
+            and log_start_offset < log_end_offset
+            and self._state.map_end_offset == log_end_offset
+        )
         if is_recovered:
             self._remove_expired()
         else:
@@ -330,9 +334,7 @@ class _Loader:
             last_two = frozenset(self._segments.base_offsets[-2:])
             self._replay_to(log_end_offset, last_two)
         if self._request.writable:
-            # Kafka looks for the lack of any, after a clean stop, to tell a log of an old version.
-            floor = 0 if self._request.was_clean else log_start_offset
-            self._snapshots.take(self._state, floor, durable=True)
+            self._snapshots.take(self._state, durable=True)
 
     def _remove_expired(self) -> None:
         self._state.remove_expired(self._request.now_ms, self._request.producer_expiration_ms)

@@ -115,6 +115,7 @@ class Segment:
         self._is_known_wrong = False  # the offset index, about some offset
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
+        self._is_index_full: bool | None = None  # not known, or not any more
 
         index_bytes = config.segment_index_bytes
         self.offset_index = OffsetIndex(
@@ -201,6 +202,13 @@ class Segment:
             self.time_index.file.path,
             self.transaction_index.path,
         )
+
+    @property
+    def is_index_full(self) -> bool:
+        """Whether one of the indexes has no room for another entry."""
+        if self._is_index_full is None:
+            self._is_index_full = self.offset_index.is_full or self.time_index.is_full
+        return self._is_index_full
 
     def fits(self, offset: int) -> bool:
         """Say whether the indexes can express the offset."""
@@ -345,6 +353,7 @@ class Segment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
+        self._is_index_full = None
         if stored is None:
             return 0
         removed = self.size_bytes - stored.position
@@ -460,6 +469,7 @@ class Segment:
             except CorruptIndexError as error:
                 self._start_indexes_over(error)
             self._bytes_since_index = 0
+            self._is_index_full = None
         self._bytes_since_index += header.size_bytes
 
     def _start_indexes_over(self, error: CorruptIndexError) -> None:

@@ -48,6 +48,7 @@ class TimeIndex:
     ) -> None:
         self.file = IndexFile(fs, path, _ENTRY, max_bytes, writable=writable)
         self.base_offset = base_offset
+        self._appended: TimestampOffset | None = None
 
     @property
     def is_full(self) -> bool:
@@ -72,6 +73,8 @@ class TimeIndex:
 
     def maybe_append(self, entry: TimestampOffset, *, final: bool = False) -> None:
         """Add an entry if it is newer than the last; `final` may take the last slot."""
+        if entry is self._appended:
+            return  # The newest timestamp has not changed since, as in most appends.
         last = self.last
         if entry.timestamp_ms <= last.timestamp_ms or (self.is_full and not final):
             return
@@ -80,6 +83,7 @@ class TimeIndex:
                 self.file.path, f"offset {entry.offset} after {last.offset}: entries must rise"
             )
         self.file.append(entry.timestamp_ms, entry.offset - self.base_offset)
+        self._appended = entry
 
     def replace(self, entries: Sequence[TimestampOffset]) -> None:
         """Put entries in the place of all, leaving out those that are not newer than the last."""
@@ -93,6 +97,7 @@ class TimeIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
+        self._appended = None
         relative = offset - self.base_offset
         self.file.truncate(
             bisect_left(range(self.file.count), relative, key=lambda i: self.file.get(i)[1])

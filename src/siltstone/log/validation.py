@@ -7,8 +7,7 @@ or whose codec is not the topic's, is made anew. The rules are those of Kafka's 
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from siltstone.errors import (
     InvalidRecordError,
@@ -33,14 +32,13 @@ from siltstone.records.layout import (
     STAMP,
     TIMESTAMP_TYPE_BIT,
 )
-from siltstone.records.scan import check_records
+from siltstone.records.scan import check_batch, check_records
 from siltstone.records.varint import Buffer
 
 _CRC: Final = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True)
-class ValidBatch:
+class ValidBatch(NamedTuple):
     """A batch that may be appended: its stamped header, and the bytes to write."""
 
     header: BatchHeader
@@ -204,9 +202,12 @@ def _stamped(
     log_append_time_ms: int,
     marker: Marker | None,
 ) -> ValidBatch:
-    header = batch.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
-    stamp = STAMP.pack(base_offset, header.length, leader_epoch)
-    return ValidBatch(header, (stamp, batch.data[MAGIC_POSITION:]), log_append_time_ms, marker)
+    header = batch.header
+    length = header.length
+    # By position, which takes a third of the time of `_replace`.
+    stamped = BatchHeader(base_offset, length, leader_epoch, *header[3:])
+    stamp = STAMP.pack(base_offset, length, leader_epoch)
+    return ValidBatch(stamped, (stamp, batch.data[MAGIC_POSITION:]), log_append_time_ms, marker)
 
 
 def split_batches(data: Buffer) -> list[Batch]:
@@ -215,10 +216,10 @@ def split_batches(data: Buffer) -> list[Batch]:
     position = 0
     while position + HEADER_SIZE <= len(data):
         try:
-            batch = read_batch(data, position)
+            # With a header that loading would take for damage, whatever its CRC says.
+            batch = check_batch(data, position, next_offset=0)
         except TruncatedDataError:
             break
-        batch.check_crc()
         batches.append(batch)
         position += batch.header.size_bytes
     return batches

@@ -9,7 +9,6 @@ nothing to anybody else, so errors there point at the payload.
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -132,8 +131,7 @@ class BatchHeader(NamedTuple):
         return self.record_count == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """One whole batch: its header, and a view of all of its bytes, header included."""
 
     header: BatchHeader
@@ -150,12 +148,11 @@ class Batch:
     def payload(self, limit_bytes: int = MAX_PAYLOAD_BYTES) -> Buffer:
         """Return the bytes of the records, decompressed; uncompressed ones are not copied."""
         payload = self.data[HEADER_SIZE:]
-        codec = self.header.codec
         # A header without records has no compressed stream either, whatever its codec.
-        if codec is Codec.NONE or not payload:
+        if not self.header.attributes & CODEC_MASK or not payload:
             return payload
         try:
-            return decompress(codec, payload, limit_bytes)
+            return decompress(self.header.codec, payload, limit_bytes)
         except DecodeError as error:
             raise MalformedDataError(HEADER_SIZE, error.reason) from error
 

@@ -54,7 +54,9 @@ class Scan(NamedTuple):
 
 def as_bytes(data: Buffer) -> Bytes:
     """View a buffer as the read-only array that the kernels are compiled for."""
-    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+    if not isinstance(data, bytes):
+        data = memoryview(data).toreadonly()
+    return np.frombuffer(data, np.uint8)
 
 
 def walk(data: Buffer, *, next_offset: int = 0, check_crc: bool = True) -> Walk:

@@ -4,6 +4,8 @@
 one that Spark's own daemon forks spends its first second or two on imports and on kernels.
 """
 
+import gc
+
 from pyspark import daemon
 
 from siltstone.cleaner.warm_up import warm_up
@@ -11,4 +13,7 @@ from siltstone.spark import tasks  # noqa: F401 - imported for the workers
 
 if __name__ == "__main__":
     warm_up()
+    # Spark collects garbage after each task. What was imported here is none: to look at all of it
+    # every time takes longer than a small task, and copies the pages that workers share.
+    gc.freeze()
     daemon.manager()

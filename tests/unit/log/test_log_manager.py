@@ -820,6 +820,32 @@ class TestFailures:
         assert partition_dirs(dirs[1]) == []
 
 
+class TestDamage:
+    def test_a_log_with_damaged_records_does_not_hold_up_the_others(
+        self, open_manager: OpenManager, dirs: list[Path], clock: ManualClock
+    ) -> None:
+        manager = open_manager()
+        manager.create_topic("a", 3, {"index.interval.bytes": "0", "segment.ms": str(HOUR_MS)})
+        for partition in range(3):
+            append(manager, "a", "k=1 k=2 k=3", partition)
+        manager.close()
+        with (dirs[0] / "a-1" / f"{0:020d}.log").open("r+b") as file:
+            file.seek(16)
+            file.write(b"\x09")  # no magic that anybody knows
+
+        manager = open_manager()
+        clock.advance_ms(2 * HOUR_MS)
+        manager.run_maintenance()
+        manager.run_maintenance()
+
+        rolled = [
+            len(manager.get_log(TopicPartition("a", partition)).segments) for partition in (0, 2)
+        ]
+        assert rolled == [2, 2]
+        assert manager.offline == {}
+        assert read(manager, "a", 2) == "0:k=1 1:k=2 2:k=3"
+
+
 class TestOwnership:
     def test_a_directory_has_one_owner(self, open_manager: OpenManager, dirs: list[Path]) -> None:
         open_manager()

@@ -1338,6 +1338,26 @@ class TestFollowing:
 
         assert log.contents() == ""
 
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"last_offset_delta": -1}, "last offset delta is -1"),
+            ({"record_count": 2}, "header says 2 records in 1 offsets"),
+            ({"record_count": -1}, "header says -1 records in 1 offsets"),
+        ],
+    )
+    def test_a_header_that_recovery_would_cut_off_is_refused(
+        self, make_log: MakeLog, fields: dict[str, int], message: str
+    ) -> None:
+        log = make_log("x=1")
+        data = log.build_at(3, "a=1")
+        damaged = encode_batch(read_batch(data).header._replace(**fields), data[HEADER_SIZE:])
+
+        with pytest.raises(MalformedDataError, match=message):
+            log.follow(damaged)
+
+        assert log.contents() == "0:x=1"
+
     def test_producers_and_transactions_are_followed_too(self, make_log: MakeLog) -> None:
         leader = make_log("x=1")
         leader.produce("a=1", producer=1, transactional=True)

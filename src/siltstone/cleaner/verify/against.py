@@ -1,6 +1,6 @@
 """A log against a copy from before: files that no pass may touch, then what is in the others."""
 
-from siltstone.cleaner.verify.against_batches import check_batches, check_last_batches
+from siltstone.cleaner.verify.against_batches import check_batches, check_end, check_last_batches
 from siltstone.cleaner.verify.against_records import (
     check_keys,
     check_removals,
@@ -34,6 +34,7 @@ def verify_against(
     removed = check_removals(logs)
     check_keys(logs)
     check_batches(logs)
+    check_end(logs)
     check_last_batches(logs)
     if history.is_complete and len(history.passes) == 1:
         (record,) = history.passes
@@ -115,8 +116,8 @@ def _is_input(fs: FileSystem, files: LogFiles, record: PassRecord) -> bool:
 def _check_counts(logs: JoinedLogs, record: PassRecord, removed: dict[str, int]) -> None:
     """Check I7: what the manifest counted is what became of the records."""
     before, after = logs.before, logs.after
-    if before.files.log_start_offset != logs.start_offset:
-        return  # Retention has taken records as well.
+    if before.files.first_base_offset != logs.start_offset:
+        return  # What goes below the log start needs no reason, and is counted all the same.
     in_pass = before.offsets < record.plan.end_offset
     is_control = (before.flags & CONTROL) != 0
     is_kept = in_pass & logs.is_there

@@ -87,7 +87,10 @@ def check_removals(logs: JoinedLogs) -> Counter[str]:
         horizon_ms = _horizon_ms(logs, int(before.owners[number]))
         may_have = logs.history.may_have_expired(horizon_ms)
         _judge_expiry(logs, "I15", "tombstone", int(before.offsets[number]), horizon_ms, may_have)
-    logs.note_records("I6", before, before.offsets[left], "is gone, and it was the last record")
+    severity = Severity.WARNING if logs.may_lack_tombstones() else Severity.VIOLATION
+    logs.note_records(
+        "I6", before, before.offsets[left], "is gone, and it was the last record", severity
+    )
     return counts
 
 
@@ -112,7 +115,9 @@ def check_keys(logs: JoinedLogs) -> None:
     logs.note_records(
         "I16", after, now_offsets[is_back], "is back: what deleted it is gone before it"
     )
-    wrong = np.flatnonzero(is_visible & (now_offsets != offsets) & ~(is_deleted & is_gone))
+    # What I6 only warns of is no reason to be sure here.
+    may_go = is_deleted | logs.may_lack_tombstones()
+    wrong = np.flatnonzero(is_visible & (now_offsets != offsets) & ~(is_gone & may_go))
     if len(wrong):
         logs.findings.violation(
             "I10",

@@ -62,6 +62,19 @@ class JoinedLogs:
         _, self.is_there = find_equal(after.offsets, before.offsets)
         """Of each record from before, whether it is there now."""
 
+    def may_lack_tombstones(self) -> bool:
+        """Say whether tombstones may have come and gone since the copy was made.
+
+        Then a key may be gone for a reason that nothing tells of any more.
+        """
+        return self.may_lack_records() and self.history.may_have_expired(None) is not False
+
+    def may_lack_records(self) -> bool:
+        """Say whether anything may have come and gone since the copy was made."""
+        first_offset = self.before.log_end_offset
+        is_new = (self.offsets >= first_offset) & (self.offsets < self.end_offset)
+        return int(is_new.sum()) < self.end_offset - first_offset
+
     def note_records(
         self,
         invariant: str,

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Final
 
 from siltstone.cleaner.plan import CleaningPlan
@@ -36,6 +37,7 @@ class PassRecord:
     """What a manifest says of its pass."""
 
     name: str
+    committed_ms: int
     plan: CleaningPlan
     inputs: dict[int, FileMark]  # log files, by base offset
     groups: tuple[GroupResult, ...]
@@ -76,7 +78,26 @@ def parse_manifests(files: LogFiles, findings: Findings) -> list[PassRecord]:
             findings.violation("I7", f"is no manifest of this log: {reason}", file=name)
             continue
         passes.append(record)
-    return sorted(passes, key=lambda record: record.plan.pass_id)
+    # Several may have been planned for the same time; then each goes on where the last one ended.
+    return sorted(
+        passes,
+        key=lambda p: (p.committed_ms, p.plan.first_dirty_offset, p.plan.end_offset, p.name),
+    )
+
+
+def find_last_pass(files: LogFiles, passes: Sequence[PassRecord]) -> PassRecord | None:
+    """Return the pass that left the log as it is, unless somebody else was there after it."""
+    candidates = [p for p in passes if p.plan.end_offset == files.cleaner_checkpoint]
+    sizes = {segment.base_offset: segment.size_bytes for segment in files.segments}
+
+    def fits(record: PassRecord) -> bool:
+        outputs = record.outputs.items()
+        return all(sizes.get(base) == marks[filenames.LOG].size_bytes for base, marks in outputs)
+
+    # Where the clock does not tell which was the last, what they left may.
+    return next(
+        (p for p in reversed(candidates) if fits(p)), candidates[-1] if candidates else None
+    )
 
 
 def check_manifests(passes: Sequence[PassRecord], findings: Findings) -> None:
@@ -202,6 +223,7 @@ def _parse(name: str, fields: dict[str, Any]) -> PassRecord:
         raise ValueError(f"unknown version {fields['version']}")
     return PassRecord(
         name=name,
+        committed_ms=index(fields["committed_ms"]),
         plan=CleaningPlan.from_json(json.dumps(fields["plan"])),
         inputs={
             item["base_offset"]: FileMark(item["size_bytes"], item["crc32c"])

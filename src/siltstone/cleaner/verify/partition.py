@@ -20,6 +20,7 @@ from siltstone.cleaner.verify.manifests import (
     check_kept,
     check_manifests,
     check_outputs,
+    find_last_pass,
     parse_manifests,
 )
 from siltstone.cleaner.verify.producers import LastBatchCheck, ProducerCheck, rows_that_count
@@ -207,7 +208,7 @@ class _Verification:
         _check_leftovers(files, findings)
         passes = parse_manifests(files, findings)
         check_manifests(passes, findings)
-        last_pass = self._find_last_pass(files, passes)
+        last_pass = find_last_pass(files, passes)
 
         walk = _FirstWalk(self._fs, files, findings, request.now_ms, last_pass)
         walk.run()
@@ -228,12 +229,6 @@ class _Verification:
         if request.before_dir is not None:
             self._verify_against(request.before_dir, files, walk, passes)
         return self._report(walk)
-
-    def _find_last_pass(self, files: LogFiles, passes: list[PassRecord]) -> PassRecord | None:
-        """Return the pass that left the log as it is, unless somebody else was there after it."""
-        if passes and passes[-1].plan.end_offset == files.cleaner_checkpoint:
-            return passes[-1]
-        return None
 
     def _check_offsets(self, files: LogFiles, walk: _FirstWalk) -> bool:
         """Check I5, I8 and I22; say whether the cleaner checkpoint means anything."""
