@@ -37,6 +37,7 @@ class TestBytes:
         self, tmp_path: Path
     ) -> None:
         index = fill(tmp_path, (BASE, 77), (BASE + 2**31 - 1, 2**31 - 1))
+        index.file.flush()
 
         assert read_file(index)[:16].hex(" ", 4) == "00000000 0000004d 7fffffff 7fffffff"
 
@@ -102,13 +103,24 @@ class TestReopening:
         assert open_index(tmp_path).entries() == list(self.ENTRIES)
 
     def test_the_zeros_that_a_crash_leaves_are_no_entries(self, tmp_path: Path) -> None:
-        fill(tmp_path, *self.ENTRIES)
+        fill(tmp_path, *self.ENTRIES).file.flush()
 
         index = open_index(tmp_path)
 
         assert index.entries() == list(self.ENTRIES)
         index.append(BASE + 11, 280)
+        index.file.flush()
         assert open_index(tmp_path).entries() == [*self.ENTRIES, (BASE + 11, 280)]
+
+    def test_entries_reach_the_file_in_blocks(self, tmp_path: Path) -> None:
+        index = open_index(tmp_path, max_bytes=8 * 1024)
+        for number in range(1, 64):
+            index.append(BASE + number, 70 * number)
+        assert open_index(tmp_path, max_bytes=8 * 1024).entries() == []
+
+        index.append(BASE + 64, 70 * 64)
+
+        assert len(open_index(tmp_path, max_bytes=8 * 1024).entries()) == 64
 
     def test_an_index_can_grow_again(self, tmp_path: Path) -> None:
         fill(tmp_path, *self.ENTRIES).file.trim()

@@ -1476,6 +1476,7 @@ class TestFailures:
         disk.refused = (extension,)
         with pytest.raises(LogDirOfflineError):
             log.append("b=1@20")
+            log.real.flush()
         disk.refused = ()
         with pytest.raises(LogDirOfflineError):
             log.append("c=1@30")

@@ -35,6 +35,7 @@ class TestBytes:
         self, tmp_path: Path
     ) -> None:
         index = fill(tmp_path, (1, BASE), (2**63 - 1, BASE + 2**31 - 1))
+        index.file.flush()
 
         assert read_file(index)[:24].hex(" ", 4) == (
             "00000000 00000001 00000000 7fffffff ffffffff 7fffffff"
@@ -138,7 +139,7 @@ class TestChanging:
 
 class TestReopening:
     def test_the_zeros_that_a_crash_leaves_are_no_entries(self, tmp_path: Path) -> None:
-        fill(tmp_path, (500, BASE + 1), (600, BASE + 2))
+        fill(tmp_path, (500, BASE + 1), (600, BASE + 2)).file.flush()
 
         assert open_index(tmp_path).last == (600, BASE + 2)
 

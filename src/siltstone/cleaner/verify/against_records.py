@@ -76,7 +76,11 @@ def check_removals(logs: JoinedLogs) -> Counter[str]:
         _check_marker(logs, number)
     counts["aborted_removed"] = len(take((logs.states[:count] == ABORTED) & in_reach))
     undecided = take(logs.states[:count] == UNDECIDED)
-    logs.note_records("I8", before, before.offsets[undecided], "went before it was decided")
+    # The marker may have come and gone.
+    severity = Severity.WARNING if logs.may_lack_records() else Severity.VIOLATION
+    logs.note_records(
+        "I8", before, before.offsets[undecided], "went before it was decided", severity
+    )
     _explain_young(logs, take(before.offsets >= logs.end_offset))
     counts["keyless_removed"] = len(take((before.flags & KEYLESS) != 0))
     in_pass = logs.is_committed & (logs.offsets < logs.end_offset)

@@ -301,7 +301,7 @@ class _Verification:
         self._expired_count += check.expired_count
         if (
             last_pass is not None
-            and last_pass.plan.log_start_offset == files.log_start_offset
+            and last_pass.plan.sources[0].base_offset == files.log_start_offset
             and check.tombstone_count != last_pass.counts.tombstones_kept
         ):
             self._findings.violation(
