@@ -228,7 +228,5 @@ class Split(Story[Scene]):
 
 
 @pytest.mark.parametrize("aftermath", Aftermath)
-def test_a_crash_at_any_step_of_a_split_loses_nothing(
-    tmp_path: Path, aftermath: Aftermath
-) -> None:
+def test_a_crash_at_any_step_of_a_split_loses_nothing(tmp_path: Path, aftermath: Aftermath) -> None:
     assert crash_everywhere(tmp_path, Split(), aftermath) > 10

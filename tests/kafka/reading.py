@@ -8,6 +8,7 @@ from siltstone.log.reading import AbortedFilter, Isolation
 from siltstone.records.batch import Batch, TimestampType
 from siltstone.records.record import Header
 from tests.kafka.harness import Harness
+from tests.kafka.states import Consumed
 
 _READ_BYTES: Final = 4096  # small, so that a test reads more than once
 
@@ -34,7 +35,11 @@ def read_with_kafka(
     isolation: IsolationLevel = "read_uncommitted",
 ) -> list[ReadRecord]:
     """Read a partition from its beginning to its end with Kafka's Java consumer."""
-    consumed = harness.consume(bootstrap, topic, partition, isolation=isolation)
+    return records_of(harness.consume(bootstrap, topic, partition, isolation=isolation))
+
+
+def records_of(consumed: Consumed) -> list[ReadRecord]:
+    """Give what Kafka's consumer has got in our form."""
     return [
         ReadRecord(r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value, r.headers)
         for r in consumed.records

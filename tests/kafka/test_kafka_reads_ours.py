@@ -341,9 +341,7 @@ def test_kafka_finds_every_acknowledged_record_after_a_kill_of_ours(
         assert len(read) in itertools.accumulate(map(len, batches))  # whole batches
     for partition, author in takeover.authors.items():  # and nothing else was lost
         if partition.topic != "killed":
-            read = read_with_kafka(
-                harness, broker.bootstrap, partition.topic, partition.partition
-            )
+            read = read_with_kafka(harness, broker.bootstrap, partition.topic, partition.partition)
             assert read == author.readable("read_uncommitted"), partition
 
 

@@ -401,9 +401,9 @@ class Twins:
             # Both may name transactions beyond what they return, depending on their guess of where
             # that ends. The ones that a reader of these batches needs must be the same.
             end = [batch.header.next_offset for _, batch in iter_batches(found)][-1]
-            assert [(t.producer_id, t.first_offset) for t in ours.aborted if t.first_offset < end] == [
-                aborted for aborted in theirs.aborted_transactions if aborted[1] < end
-            ]
+            assert [
+                (t.producer_id, t.first_offset) for t in ours.aborted if t.first_offset < end
+            ] == [aborted for aborted in theirs.aborted_transactions if aborted[1] < end]
 
     def compare_lookups(self, rng: random.Random) -> str:
         """Look up random times, and the newest."""
@@ -444,9 +444,7 @@ class Twins:
 
     # The rest
 
-    def _open(
-        self, *, was_clean: bool, recovery_point: int, log_start_offset: int
-    ) -> PartitionLog:
+    def _open(self, *, was_clean: bool, recovery_point: int, log_start_offset: int) -> PartitionLog:
         return PartitionLog(
             FileSystem(),
             self.clock,
@@ -499,9 +497,7 @@ class History:
         self.had_producers = False
         self.leader_epoch = 0
         self.producer_ids = itertools.count(1000)
-        self.twins = Twins(
-            ops, directory, settings, now_ms, is_replicated=self.rng.random() < 0.6
-        )
+        self.twins = Twins(ops, directory, settings, now_ms, is_replicated=self.rng.random() < 0.6)
         self.trace.append(f"  {settings}, replicated: {self.twins.is_replicated}, at {now_ms}")
 
     def run(self) -> None:
@@ -971,9 +967,7 @@ def _live_entries(snapshot: bytes, now_ms: int) -> list[tuple[int, ...]]:
     entries = list(PRODUCER_ENTRY.iter_unpack(snapshot[10:]))
     assert (version, count) == (1, len(entries))
     return sorted(
-        entry
-        for entry in entries
-        if entry[7] >= 0 or now_ms - entry[5] < PRODUCER_EXPIRATION_MS
+        entry for entry in entries if entry[7] >= 0 or now_ms - entry[5] < PRODUCER_EXPIRATION_MS
     )
 
 

@@ -128,9 +128,7 @@ def crash_everywhere(root: Path, story: Story[S], aftermath: Aftermath) -> int:
                 state = hash((left, scene.knowledge(), is_complete))
                 if state not in seen:
                     seen.add(state)
-                    story.check(
-                        scene, has_power_failed=seed is not None, is_complete=is_complete
-                    )
+                    story.check(scene, has_power_failed=seed is not None, is_complete=is_complete)
             shutil.rmtree(scene.disk.root)
     gc.collect()  # Files close with their last holder.
     return count

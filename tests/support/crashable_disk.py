@@ -121,13 +121,14 @@ def every_crash(steps: Sequence[Step], *, within_writes: bool = True) -> Iterato
         yield Crash(len(steps) - 1, When.AFTER)
 
 
-def every_refusal(steps: Sequence[Step], error_number: int) -> Iterator[Refusal]:
-    """Yield a refusal of each step, once and for good, and of the second half of each write."""
+def every_refusal(
+    steps: Sequence[Step], error_number: int, *, lasts: bool = False
+) -> Iterator[Refusal]:
+    """Yield a refusal of each step, and of the second half of each write."""
     for number, step in enumerate(steps):
-        yield Refusal(number, error_number)
-        yield Refusal(number, error_number, lasts=True)
+        yield Refusal(number, error_number, lasts=lasts)
         if step.size_bytes > 1:
-            yield Refusal(number, error_number, kept_bytes=step.size_bytes // 2)
+            yield Refusal(number, error_number, kept_bytes=step.size_bytes // 2, lasts=lasts)
 
 
 def _cut_points(step: Step) -> list[int]:

@@ -307,8 +307,9 @@ def check_producers(log: PartitionLog, history: History) -> None:
         _replay([data for data in batches if read_header(data).last_offset >= start])
         for start in sorted(set(starts))
     ]
-    whole, rest = replays[0], _replay(
-        [data for data in batches if read_header(data).last_offset >= log_start_offset]
+    whole, rest = (
+        replays[0],
+        _replay([data for data in batches if read_header(data).last_offset >= log_start_offset]),
     )
     entries = dict(log.producer_state.entries)
     assert rest.producers.keys() <= entries.keys() <= whole.producers.keys()
@@ -456,9 +457,7 @@ def recover(
     reader = open_log(fs, directory, config, clock, checkpoint, writable=False)
     seen = fingerprint(reader)
     assert [bytes(batch.data) for batch in fetch_all(reader)] == [
-        data
-        for data in seen.batches
-        if read_header(data).last_offset >= reader.log_start_offset
+        data for data in seen.batches if read_header(data).last_offset >= reader.log_start_offset
     ]
     assert read_tree(directory) == before, "a reader has changed the directory"
 

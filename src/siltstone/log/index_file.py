@@ -149,10 +149,12 @@ class IndexFile:
             return
         if len(self._mirror) > self._written_bytes:
             assert self._file is not None
-            # A copy, for an append may come while a flush waits for the disk.
-            pending = bytes(self._mirror[self._written_bytes :])
-            self._fs.write(self._file, self._written_bytes, [pending])
-            self._written_bytes += len(pending)
+            # A copy, for an append may come while a flush waits for the disk; and it may write
+            # more than this in the meantime.
+            start = self._written_bytes
+            pending = bytes(self._mirror[start:])
+            self._fs.write(self._file, start, [pending])
+            self._written_bytes = max(self._written_bytes, start + len(pending))
 
     def _open(self, *, create: bool = False) -> File | None:
         if self._file is None:

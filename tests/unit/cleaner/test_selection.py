@@ -650,7 +650,6 @@ class TestExpiredHorizons:
         cleaner.clean(log)
         assert log.contents() == "0:a=1 2:c=1 |"
 
-
     def test_a_horizon_waits_for_the_last_stable_offset_to_catch_up(
         self, make_log: MakeCompactedLog, cleaner: Cleaner, clock: ManualClock
     ) -> None:

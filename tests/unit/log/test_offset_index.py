@@ -1,3 +1,4 @@
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltstone.errors import CorruptIndexError
-from siltstone.log.filesystem import FileSystem
+from siltstone.log.filesystem import File, FileSystem
 from siltstone.log.offset_index import OffsetIndex, OffsetPosition
 from tests.support.strategies import damaged
 
@@ -92,6 +93,39 @@ class TestAppending:
         self, tmp_path: Path, max_bytes: int
     ) -> None:
         assert open_index(tmp_path, max_bytes=max_bytes).is_full
+
+
+class BusyDisk(FileSystem):
+    """Lets something else happen while it writes, as a disk does that takes its time."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def write(self, file: File, position: int, buffers: Sequence[bytes | memoryview]) -> None:
+        task, self.meanwhile = self.meanwhile, None
+        if task is not None:
+            task()
+        super().write(file, position, buffers)
+
+
+class TestFlushing:
+    def test_entries_that_come_during_a_flush_are_not_lost(self, tmp_path: Path) -> None:
+        disk = BusyDisk()
+        index = OffsetIndex(disk, tmp_path / "1000.index", BASE, 100_000, writable=True)
+        entries = [OffsetPosition(BASE + n, 70 * n) for n in range(1, 2_000)]
+        for entry in entries[:10]:
+            index.append(*entry)
+
+        def append_many() -> None:
+            for entry in entries[10:1_500]:
+                index.append(*entry)
+
+        disk.meanwhile = append_many
+        index.file.flush()
+        for entry in entries[1_500:]:
+            index.append(*entry)
+        index.file.trim()
+
+        assert open_index(tmp_path, max_bytes=100_000).entries() == entries
 
 
 class TestReopening:

@@ -16,6 +16,7 @@ from siltstone.cleaner.verify.tables import (
     CONTROL,
     KEYLESS,
     NULL_VALUE,
+    UNDECIDED,
     Bools,
     Int64s,
     LogTable,
@@ -46,6 +47,11 @@ class JoinedLogs:
         bases = self.batches["base_offset"]
         self.batch_at, self.is_batch_there = find_equal(after.batches["base_offset"], bases)
         """Of each batch its number in the log now, and whether it is there at all."""
+        self.offsets: Int64s = np.concatenate(
+            [before.offsets, after.offsets[after.offsets >= before.log_end_offset]]
+        )
+        if self.may_lack_records():
+            self._forget_lost_verdicts()
 
         # Records of the whole.
         first_record = int(np.searchsorted(after.offsets, before.log_end_offset))
@@ -54,13 +60,22 @@ class JoinedLogs:
         owners = np.concatenate([before.owners, new_owners])
         flags = np.concatenate([before.flags, after.flags[new]])
         is_keyed = (flags & (CONTROL | KEYLESS)) == 0
-        self.offsets: Int64s = np.concatenate([before.offsets, after.offsets[new]])
         self.keys = np.concatenate([before.keys, after.keys[new]])
         self.states = self.view.states[owners]
         self.is_committed: Bools = is_keyed & (self.states == COMMITTED)
         self.is_tombstone: Bools = is_keyed & ((flags & NULL_VALUE) != 0)
         _, self.is_there = find_equal(after.offsets, before.offsets)
         """Of each record from before, whether it is there now."""
+
+    def _forget_lost_verdicts(self) -> None:
+        """Take back what the next marker says about data that was open when the copy was made.
+
+        If the data is gone, so may be the marker that decided on it, and the next is another's.
+        """
+        count = len(self.before.batches)
+        was_open = TransactionView(self.before.batches, self.before.marker_types).states
+        is_lost = (was_open == UNDECIDED) & ~self.is_batch_there[:count]
+        self.view.states[:count][is_lost] = UNDECIDED
 
     def may_lack_tombstones(self) -> bool:
         """Say whether tombstones may have come and gone since the copy was made.
