@@ -1,4 +1,4 @@
-"""A crash at any step of an append: what was acknowledged is there, and nothing is there by halves."""
+"""A crash at any step of an append: what was acknowledged is there, and nothing by halves."""
 
 from pathlib import Path
 

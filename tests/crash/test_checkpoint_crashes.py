@@ -1,4 +1,4 @@
-"""A crash while small files are written: the old content or the new, and never a clean stop too early."""
+"""A crash while small files are written: the old content or the new, no clean stop too early."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field

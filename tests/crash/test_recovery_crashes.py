@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from siltstone.log import filenames
-from siltstone.log.recovery import LoadRequest
-from siltstone.records.batch import read_header
 from siltstone.records.control import ControlType
 from tests.support.crash_runs import Aftermath, LogStory, Scene, crash_everywhere
 from tests.support.log_checks import Checkpoint, History, small_config

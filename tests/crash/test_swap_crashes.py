@@ -60,12 +60,12 @@ def _shape(
 
 SHAPES = {
     "one for one": _shape(range(1, 2), [6], [6, 11]),
-    "the first for itself": _shape(range(0, 1), [0], [5]),
-    "three into one": _shape(range(0, 3), [0], [5, 6, 11, 12]),
-    "three into two": _shape(range(0, 3), [0, 9], [5, 6, 12]),
+    "the first for itself": _shape(range(1), [0], [5]),
+    "three into one": _shape(range(3), [0], [5, 6, 11, 12]),
+    "three into two": _shape(range(3), [0, 9], [5, 6, 12]),
     "two into four": _shape(range(1, 3), [6, 8, 12, 15], [11]),
-    "all into one": _shape(range(0, 4), [0], [5, 6, 11, 12, 18]),
-    "the last records are gone": _shape(range(0, 3), [0], [11, 17]),
+    "all into one": _shape(range(4), [0], [5, 6, 11, 12, 18]),
+    "the last records are gone": _shape(range(3), [0], [11, 17]),
     "a whole segment is gone": _shape(range(1, 3), [6], [6, *range(12, 18)], comes_back_from=12),
     "nothing is left": _shape(range(2, 3), [12], range(12, 18)),
 }
@@ -192,7 +192,7 @@ def test_segments_that_another_process_has_written_are_flushed_before_they_count
 
 
 class Split(Story[Scene]):
-    """A segment of old, with offsets that its indexes cannot express, is split when it is opened."""
+    """A segment of old, with offsets that its indexes cannot express, is split at its opening."""
 
     config = small_config()
     offsets = (0, 1, 2**31 - 1, 2**31, 2**31 + 1, 2**33, 2**33 + 7)

@@ -1214,9 +1214,9 @@ class Life:
         return f"to {self.pair.clock.now_ms()}"
 
     def _jump(self) -> str:
-        self.pair.advance(
-            self.rng.choice([0, 1, self.retention_ms, self.retention_ms, 4000, 60_000])
-        )
+        # To the very millisecond at which something is due, among others.
+        retention_ms, lag_ms = self.retention_ms, self.log.config.min_compaction_lag_ms
+        self.pair.advance(self.rng.choice([0, 1, retention_ms, retention_ms, lag_ms, 4000, 60_000]))
         return f"to {self.pair.clock.now_ms()}"
 
     def _settle(self) -> None:

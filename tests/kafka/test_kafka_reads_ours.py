@@ -73,17 +73,16 @@ class Author:
         *,
         transactional: bool = False,
     ) -> None:
-        fields = {}
-        if producer_id >= 0:
-            sequence = self.sequences.get(producer_id, 0)
-            self.sequences[producer_id] = sequence + len(records)
-            fields = {"producer_epoch": epoch, "base_sequence": sequence}
+        sequence = self.sequences.get(producer_id, 0)
+        self.sequences[producer_id] = sequence + len(records)
+        is_anonymous = producer_id < 0
         batch = build_batch(
             records,
             codec=codec,
             producer_id=producer_id,
+            producer_epoch=-1 if is_anonymous else epoch,
+            base_sequence=-1 if is_anonymous else sequence,
             is_transactional=transactional,
-            **fields,
         )
         info = self.log.append(batch)
         append_time_ms = info.log_append_time_ms
@@ -297,7 +296,7 @@ def test_kafka_finds_producers_transactions_and_epochs_as_we_do(
 
         newest = max(files.snapshots, key=lambda snapshot: snapshot.offset, default=None)
         known = author.log.producer_state.entries
-        assert [] == [snapshot.error for snapshot in files.snapshots if snapshot.error]
+        assert [snapshot.error for snapshot in files.snapshots if snapshot.error] == []
         assert {
             p.producer_id: (p.producer_epoch, p.last_sequence, p.current_txn_first_offset)
             for p in (newest.producers if newest else ())

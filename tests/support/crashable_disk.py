@@ -1,19 +1,19 @@
 """A disk that stops the world, refuses, or loses power, at the step that a test chooses.
 
-`CrashingFileSystem` counts every change of the disk. A first run without a fault tells the steps, so
-that none is forgotten; then the test runs once for each of them:
+`CrashingFileSystem` counts every change of the disk. A first run without a fault tells the steps,
+so that none is forgotten; then the test runs once for each of them:
 
     for crash in every_crash(steps):
         disk.arm(crash)
         with pytest.raises(SimulatedCrash):
             act()
 
-`CrashableDisk` knows besides what was flushed. When only the process ends, the files stay as it left
-them. When the power goes too, `lose_unflushed_writes` makes of them what may be left then:
+`CrashableDisk` knows besides what was flushed. When only the process ends, the files stay as it
+left them. When the power goes too, `lose_unflushed_writes` makes of them what may be left then:
 
     content of a file    as of its last fsync, and any part of what was written since: later writes
                          without earlier ones, half a write, or zeros where only the length arrived
-    names in a directory as of its last fsync, and any of the changes since, each whole or not at all
+    names in a directory as of its last fsync, and any of the changes since, whole or not at all
 
 Real disks are kinder than that. What survives here survives on all of them.
 """
@@ -37,7 +37,7 @@ from siltstone.records.layout import HEADER_SIZE, LOG_OVERHEAD
 T = TypeVar("T")
 
 
-class SimulatedCrash(BaseException):  # noqa: N818 - no error: nothing may catch it
+class SimulatedCrash(BaseException):
     """The process has ended here."""
 
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
-from siltstone.cleaner.commit import check_sources, commit_pass, discard_pass
+from siltstone.cleaner.commit import check_sources, commit_pass, discard_pass, discard_run
 from siltstone.cleaner.engine import CleaningEngine
 from siltstone.cleaner.manifest import write_manifest
 from siltstone.cleaner.plan import CleaningPlan
@@ -63,7 +63,13 @@ class PassRunner(PassCommitter):
         """Run a plan and commit it."""
         # Or a source that an earlier pass has replaced would look damaged.
         check_sources(log, plan)
-        return self.commit(log, plan, self._engine.run(plan))
+        try:
+            result = self._engine.run(plan)
+        except BaseException:
+            # Also Ctrl-C. On a full disk nothing else would ever make room again.
+            discard_run(self._fs, plan)
+            raise
+        return self.commit(log, plan, result)
 
 
 def _log_summary(plan: CleaningPlan, result: PassResult) -> None:

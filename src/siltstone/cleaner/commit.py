@@ -4,6 +4,7 @@ Nothing that a run wrote counts before this. Whatever is found to be different f
 saw, or from what the engine says it wrote, ends the commit before the log is touched.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -69,6 +70,14 @@ def discard_pass(fs: FileSystem, log: PartitionLog, result: PassResult) -> None:
         for output in group.outputs:
             for file in output.files:
                 fs.unlink(log.directory / file.name)
+
+
+def discard_run(fs: FileSystem, plan: CleaningPlan) -> None:
+    """Delete what all attempts at a plan wrote, also those that never came to an end."""
+    with contextlib.suppress(FileNotFoundError):  # The partition was deleted meanwhile.
+        for name in fs.list_names(plan.directory):
+            if filenames.is_pass_file(name) and plan.pass_id in name:
+                fs.unlink(plan.directory / name)
 
 
 def _check_outputs(fs: FileSystem, log: PartitionLog, group: GroupResult) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from siltstone.errors import CorruptCheckpointError, LogDirOfflineError, StorageError
+from siltstone.errors import CorruptCheckpointError, LogDirOfflineError
 from siltstone.ids import TopicId, TopicPartition
 from siltstone.log import filenames
 from siltstone.log.checkpoint import format_offsets, parse_offsets
@@ -86,12 +86,14 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.failure: str | None = None
         self._fs = fs
-        fs.mkdir(path)
+        if not path.exists():
+            fs.mkdir(path)
+            fs.fsync_dir(path.parent)  # Or a loss of power could take it, with all that is in it.
         self._lock = DirectoryLock(path)
         try:
             self.state = read_directory(fs, path)
             self.properties = self._read_properties()
-        except StorageError:
+        except BaseException:
             self._lock.release()
             raise
 

@@ -4,32 +4,41 @@ A plain context is enough. The engine moves a few packed values per task, for wh
 SQL session on top of them would double the time to the first result.
 """
 
+import atexit
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 
 from siltstone.errors import EngineError
+from siltstone.spark import class_archive
+from siltstone.spark.driver_jvm import GatewayAddress, is_ours_to_start, launch
 from siltstone.spark.failures import SPARK_FAILURES, explain
 from siltstone.spark.mailbox import Mailbox
 
 DEFAULT_MASTER: Final = "local[*]"
 
+Gateway: TypeAlias = Any  # py4j's, which has no type hints
+Started: TypeAlias = tuple[SparkContext, Mailbox]
+
+_DEFAULT_MEMORY: Final = "1g"  # Spark's own default
 _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.app.name": "siltstone",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "siltstone.spark.daemon",
+    # A worker is forked: without threads, and a pass has no use for those of a linear algebra.
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.shuffle.compress": "false",  # Hashes do not shrink.
     "spark.shuffle.spill.compress": "false",
-    "spark.python.daemon.module": "siltstone.spark.daemon",
 }
 _LOCAL_DEFAULTS: Final[Mapping[str, str]] = {
-    # A name that resolves slowly, or to an address without a route, is no reason to wait.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -42,10 +51,8 @@ def is_local(master: str) -> bool:
 
 def full_conf(master: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a context; those of the caller win."""
-    conf = {"spark.master": master, **_DEFAULTS}
-    if is_local(master):
-        conf.update(_LOCAL_DEFAULTS)
-    return {**conf, **overrides}
+    defaults = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
+    return {"spark.master": master, **defaults, **overrides}
 
 
 class Session:
@@ -54,19 +61,18 @@ class Session:
     Spark allows one context in a process: a second session starts only after the first is closed.
     """
 
-    def __init__(self, master: str, conf: Mapping[str, str], python: str | None = None) -> None:
+    def __init__(self, master: str, conf: Mapping[str, str]) -> None:
         self._master = master
         self._conf = dict(conf)
-        self._python = python or sys.executable
         self._lock = threading.Lock()
-        self._started: tuple[SparkContext, Mailbox] | None = None
+        self._started: Started | None = None
 
-    def start(self) -> tuple[SparkContext, Mailbox]:
+    def start(self) -> Started:
         """Return the context and its mailbox, started by the first call."""
         with self._lock:
             if self._started is None:
-                context = self._start_context()
-                self._started = context, Mailbox(context)
+                gateway = find_or_start_gateway(self._master, self._conf)
+                self._started = start_context(self._master, self._conf, gateway)
             return self._started
 
     def close(self) -> None:
@@ -76,20 +82,46 @@ class Session:
                 self._started[0].stop()
                 self._started = None
 
-    def _start_context(self) -> SparkContext:
-        conf = SparkConf(loadDefaults=False).setAll(
-            list(full_conf(self._master, self._conf).items())
-        )
-        try:
-            with _signal_handler_kept():
-                context = SparkContext(conf=conf)
-        except (*SPARK_FAILURES, ValueError) as error:
-            raise EngineError(
-                f"Spark does not start at {self._master}: {explain(error)}"
-            ) from error
-        # Whatever `python3` may be on the path: workers must be of the driver's version.
-        context.pythonExec = self._python
-        return context
+
+def find_or_start_gateway(master: str, conf: Mapping[str, str]) -> Gateway | None:
+    """Return the way to a JVM of ours; None if PySpark has one or is to start it."""
+    if SparkContext._gateway is not None or not is_ours_to_start(master, conf):
+        return None
+    archive = class_archive.archive_path()
+    options = class_archive.use_options(archive)
+    if not options:
+        atexit.register(class_archive.make_soon, archive)
+    jvm = launch(options, conf.get("spark.driver.memory", _DEFAULT_MEMORY))
+    return connect(jvm.wait_for_gateway())
+
+
+def connect(address: GatewayAddress) -> Gateway:
+    """Connect to a JVM, as PySpark does when it was started by one."""
+    variables = {
+        "PYSPARK_GATEWAY_PORT": str(address.port),
+        "PYSPARK_GATEWAY_SECRET": address.secret,
+    }
+    os.environ.update(variables)
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in variables:
+            del os.environ[name]
+
+
+def start_context(master: str, conf: Mapping[str, str], gateway: Gateway | None) -> Started:
+    """Start a context; raise EngineError if Spark cannot."""
+    settings = full_conf(master, conf)
+    try:
+        with _signal_handler_kept():
+            context = SparkContext(
+                conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=gateway
+            )
+    except (*SPARK_FAILURES, ValueError) as error:
+        raise EngineError(f"Spark does not start at {master}: {explain(error)}") from error
+    # Whatever `python3` may be on the path: workers must be of the driver's version.
+    context.pythonExec = sys.executable
+    return context, Mailbox(context)
 
 
 @contextmanager

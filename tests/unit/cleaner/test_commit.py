@@ -14,6 +14,7 @@ from siltstone.cleaner.engine import CleaningEngine
 from siltstone.cleaner.manifest import read_manifests
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
+from siltstone.cleaner.storage import DirectoryStorage
 from siltstone.errors import CleaningAbortedError, CleaningError, LogDirOfflineError
 from siltstone.log import filenames
 from siltstone.log.filesystem import File
@@ -485,6 +486,37 @@ class TestCommitted:
 
 
 class TestBrokenDisk:
+    @pytest.mark.parametrize("failing_write", range(4))
+    def test_a_run_that_fails_leaves_no_files_behind(
+        self,
+        failing_write: int,
+        make_log: MakeCompactedLog,
+        cleaner: Cleaner,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        log = make_log("a=1 a=2 | b=1 b=2 | c=1 c=2 |", segment_bytes=140)
+        before = file_bytes(log)
+        writes = 0
+
+        def write(
+            self: DirectoryStorage, file: File, position: int, data: bytes | memoryview
+        ) -> None:
+            nonlocal writes
+            if writes == failing_write:
+                raise LogDirOfflineError(file.path, "cannot write: no space left")
+            writes += 1
+            log.fs.write(file, position, [data])
+
+        monkeypatch.setattr(DirectoryStorage, "write", write)
+        with pytest.raises(LogDirOfflineError, match="no space left"):
+            cleaner.clean(log)
+
+        assert pass_files(log) == []
+        assert file_bytes(log) == before
+        monkeypatch.undo()
+        cleaner.clean(log)
+        assert log.contents() == "1:a=2 | 3:b=2 | 5:c=2 |"
+
     def test_a_disk_that_refuses_the_swap_takes_the_log_offline_and_loses_nothing(
         self, make_log: MakeCompactedLog, cleaner: Cleaner
     ) -> None:

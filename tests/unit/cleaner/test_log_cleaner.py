@@ -16,7 +16,7 @@ What does not apply:
   it for makes the commit refuse; see also `test_commit`.
 - A35 to A38, grouping: in `test_selection`; what a pass makes of it is here for A36.
 - A44 CleanCorruptMessageSet, A45 ClientHandlingOfCorruptMessageSet: magic 0 and 1 are refused.
-- A49 ReconfigureLogCleanerIoMaxBytesPerSecond: one engine is made per rate.
+- A49 ReconfigureLogCleanerIoMaxBytesPerSecond: there are no threads whose throttler would change.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 import pytest
 
-from siltstone.cli.record_stream import AbortedFilter
+from siltstone.log.reading import AbortedFilter
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import Batch, read_batch
 from siltstone.records.builder import build_batch, build_empty_batch, build_marker

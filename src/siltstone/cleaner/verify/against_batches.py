@@ -64,12 +64,11 @@ def check_last_batches(logs: JoinedLogs) -> None:
     """Check I20: the last batch of an active producer stays, with records or without.
 
     Who is active only the owner of the log knows. Of our passes the manifests tell, and a log by
-    itself is held against them. Here it takes what can be known from outside: a producer is active
-    until its last record is old.
+    itself is held against them. Otherwise it can be guessed: a producer is active until its last
+    record is old.
     """
-    if logs.history.is_complete and logs.history.passes:
+    if logs.history.is_complete:
         return
-    severity = Severity.WARNING if logs.may_lack_records() else Severity.VIOLATION
     batches = logs.batches
     is_control = (batches["attributes"] & CONTROL_BIT) != 0
     last_data = _last_by_id(batches["producer_id"], ~is_control)
@@ -84,8 +83,7 @@ def check_last_batches(logs: JoinedLogs) -> None:
         newest_ms = int(batches["max_timestamp_ms"][max(number, marker)])
         is_active = logs.history.last_ms - newest_ms < PRODUCER_EXPIRATION_MS
         if is_active and not is_forgotten:
-            logs.findings.add(
-                severity,
+            logs.findings.warning(
                 "I20",
                 f"the last batch of producer {producer_id} is gone: it cannot go on",
                 offset=int(batches["last_offset"][number]),
@@ -104,7 +102,7 @@ def _check_fields(logs: JoinedLogs, was: Numbers, now: Numbers) -> None:
     # It is the newest of the records that are left, and stays when the last of them goes.
     old_ms, new_ms = rows["max_timestamp_ms"], now_rows["max_timestamp_ms"]
     is_fixed = ((rows["attributes"] & TIMESTAMP_TYPE_BIT) != 0) | (rows["record_count"] == 0)
-    if logs.history.is_complete and len(logs.history.passes) < 2:
+    if logs.history.is_complete and len(logs.history.passes) == 1:
         is_fixed |= is_empty
     is_wrong = (new_ms > old_ms) | (is_fixed & (new_ms != old_ms))
     logs.note_batches("I3", now[is_wrong], "has another max timestamp than before")

@@ -76,11 +76,10 @@ def check_removals(logs: JoinedLogs) -> Counter[str]:
         _check_marker(logs, number)
     counts["aborted_removed"] = len(take((logs.states[:count] == ABORTED) & in_reach))
     undecided = take(logs.states[:count] == UNDECIDED)
-    # The marker may have come and gone.
-    severity = Severity.WARNING if logs.may_lack_records() else Severity.VIOLATION
-    logs.note_records(
-        "I8", before, before.offsets[undecided], "went before it was decided", severity
-    )
+    if logs.may_lack_records():
+        _note_unknown(logs, "I8", undecided, "went, and were undecided when the copy was made")
+    else:
+        logs.note_records("I8", before, before.offsets[undecided], "went before it was decided")
     _explain_young(logs, take(before.offsets >= logs.end_offset))
     counts["keyless_removed"] = len(take((before.flags & KEYLESS) != 0))
     in_pass = logs.is_committed & (logs.offsets < logs.end_offset)
@@ -91,10 +90,11 @@ def check_removals(logs: JoinedLogs) -> Counter[str]:
         horizon_ms = _horizon_ms(logs, int(before.owners[number]))
         may_have = logs.history.may_have_expired(horizon_ms)
         _judge_expiry(logs, "I15", "tombstone", int(before.offsets[number]), horizon_ms, may_have)
-    severity = Severity.WARNING if logs.may_lack_tombstones() else Severity.VIOLATION
-    logs.note_records(
-        "I6", before, before.offsets[left], "is gone, and it was the last record", severity
-    )
+    lost = np.flatnonzero(left)
+    if logs.may_lack_tombstones():
+        _note_unknown(logs, "I6", lost, "are gone that were the last of their key")
+    else:
+        logs.note_records("I6", before, before.offsets[lost], "is gone, and it was the last record")
     return counts
 
 
@@ -147,6 +147,17 @@ def _note_changes(logs: JoinedLogs, offsets: Int64s) -> None:
                 offset=offset,
             )
     logs.findings.add_count(Severity.VIOLATION, "I3", len(offsets) - len(shown))
+
+
+def _note_unknown(logs: JoinedLogs, invariant: str, numbers: Numbers, message: str) -> None:
+    """Note that records from before went, maybe because of others that came and went since."""
+    if len(numbers):
+        logs.findings.warning(
+            invariant,
+            f"{len(numbers)} records {message}: if rightly, then because of others that have come "
+            "and gone since",
+            offset=int(logs.before.offsets[numbers[0]]),
+        )
 
 
 def _find_changes(old: FoundRecord | None, new: FoundRecord | None) -> list[str]:

@@ -4,6 +4,7 @@ The walk goes on behind a batch that is not sound, as long as it can tell where 
 one flipped bit must not hide what else is wrong. Later walks see the sound batches only.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -283,20 +284,22 @@ def check_segments(
     files: LogFiles, first_dirty_offset: int, segment_bytes: int, findings: Findings
 ) -> None:
     """Check I2 as far as it is about sizes: no segment too large, no litter of empty ones."""
-    for segment, following in zip(files.segments, files.segments[1:], strict=False):
-        if segment.base_offset >= first_dirty_offset:
-            break
+    clean = [s for s in files.segments[:-1] if s.base_offset < first_dirty_offset]
+    for segment in clean:
         if segment.size_bytes > segment_bytes:
             findings.warning(
                 "I2",
                 f"{segment.size_bytes} bytes are more than segment.bytes ({segment_bytes})",
                 file=segment.name,
             )
-        if not segment.size_bytes and not following.size_bytes and not following.is_active:
+    for is_empty, group in itertools.groupby(clean, lambda segment: not segment.size_bytes):
+        first, *others = group
+        if is_empty and others:
             findings.warning(
                 "I2",
-                f"is empty, and so is {following.name}: the next pass can merge them",
-                file=segment.name,
+                f"is empty, and so is what follows up to {others[-1].name}: the next pass can "
+                "merge them",
+                file=first.name,
             )
 
 

@@ -1,9 +1,13 @@
 """What is known of the passes between two states of a log, and what may have expired in them."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from siltstone.cleaner.verify.manifests import PassRecord
+from siltstone.cleaner.verify.files import LogFiles
+from siltstone.cleaner.verify.manifests import PassRecord, mark_of
+from siltstone.log import filenames
+from siltstone.log.filesystem import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class PassHistory:
         """The time of the last pass, or now if that is not known."""
         if not self.is_complete:
             return self.now_ms
-        return max((p.plan.now_ms for p in self.passes), default=0)
+        return max(p.plan.now_ms for p in self.passes)
 
     def may_set(self, horizon_ms: int) -> bool:
         """Say whether a pass may have set a delete horizon to this time."""
@@ -53,25 +57,41 @@ class PassHistory:
 
 
 def find_history(
-    before: tuple[int | None, Sequence[str]],
-    after: tuple[int | None, Sequence[PassRecord]],
-    log_start_offset: int,
-    now_ms: int,
+    fs: FileSystem, before: LogFiles, after: LogFiles, passes: Sequence[PassRecord], now_ms: int
 ) -> PassHistory:
-    """Find the passes between two states of a log.
-
-    Of each its cleaner checkpoint and its manifests (their names, of the one before).
-    """
-    old_checkpoint, old_names = before
-    checkpoint, passes = after
-    new = tuple(p for p in passes if p.name not in old_names)
-    joint = old_checkpoint if old_checkpoint is not None else log_start_offset
-    is_complete = True
-    for record in new:
-        is_complete = is_complete and record.plan.first_dirty_offset == joint
-        joint = record.plan.end_offset
-    if checkpoint is not None or new:
-        is_complete = is_complete and checkpoint == joint
-    offsets = [checkpoint, old_checkpoint, *(p.plan.end_offset for p in new)]
-    end_offset = max((o for o in offsets if o is not None), default=log_start_offset)
+    """Find the passes between two states of a log, of which `passes` are all manifests now."""
+    new = tuple(p for p in passes if p.name not in before.manifests)
+    is_complete = bool(new) and new[-1].plan.end_offset == after.cleaner_checkpoint
+    if is_complete:
+        is_complete = _goes_on_from(fs, before, new[0]) and all(
+            _goes_on(one, other) for one, other in itertools.pairwise(new)
+        )
+    offsets = [after.cleaner_checkpoint, before.cleaner_checkpoint]
+    offsets += [p.plan.end_offset for p in new]
+    end_offset = max((o for o in offsets if o is not None), default=before.log_start_offset)
     return PassHistory(new, is_complete, end_offset, now_ms)
+
+
+def _goes_on_from(fs: FileSystem, before: LogFiles, record: PassRecord) -> bool:
+    """Say whether a pass read the files of a copy as they are, or with more at their end.
+
+    Otherwise a pass came before it that left no manifest: another cleaner's, or one of ours that
+    ended between the swap and the manifest.
+    """
+    for segment in before.segments:
+        mark = record.inputs.get(segment.base_offset)
+        if mark is None:
+            continue
+        if segment.is_active and mark.size_bytes > segment.size_bytes:
+            continue
+        if mark != mark_of(fs, segment, filenames.LOG):
+            return False
+    return True
+
+
+def _goes_on(one: PassRecord, other: PassRecord) -> bool:
+    """Say whether a pass read what another has left."""
+    return all(
+        other.inputs.get(base_offset, marks[filenames.LOG]) == marks[filenames.LOG]
+        for base_offset, marks in one.outputs.items()
+    )

@@ -50,7 +50,7 @@ class JoinedLogs:
         self.offsets: Int64s = np.concatenate(
             [before.offsets, after.offsets[after.offsets >= before.log_end_offset]]
         )
-        if self.may_lack_records():
+        if self.may_lack_records() and history.may_have_expired(None, 1) is not False:
             self._forget_lost_verdicts()
 
         # Records of the whole.

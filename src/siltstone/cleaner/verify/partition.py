@@ -120,7 +120,7 @@ class _FirstWalk:
         self._clean_offset = files.cleaner_checkpoint or 0
         self._last_pass = last_pass
         self.ledger = Ledger(findings, files.log_start_offset, self._clean_offset)
-        self.producers = ProducerCheck(files, findings, now_ms)
+        self.producers = ProducerCheck(files, findings, now_ms, is_own_pass=last_pass is not None)
         self.last_batches = LastBatchCheck(
             () if last_pass is None else last_pass.plan.last_records,
             files.log_start_offset,
@@ -216,7 +216,7 @@ class _Verification:
         self._clean_offset = (files.cleaner_checkpoint or 0) if is_valid else files.log_start_offset
         walk.ledger.finish(is_clean_offset_valid=is_valid)
         walk.producers.finish(walk.log_end_offset)
-        check_transaction_indexes(files.segments, walk.ledger, findings, was_clean=files.was_clean)
+        check_transaction_indexes(files, walk.ledger, findings)
         check_segments(files, self._clean_offset, request.config.segment_bytes, findings)
         if last_pass is not None:
             walk.last_batches.finish(last_pass.name, findings)
@@ -350,12 +350,7 @@ class _Verification:
                     finding.offset,
                 )
         hasher = RecordHasher()
-        history = find_history(
-            (old_files.cleaner_checkpoint, list(old_files.manifests)),
-            (files.cleaner_checkpoint, passes),
-            old_files.log_start_offset,
-            request.now_ms,
-        )
+        history = find_history(self._fs, old_files, files, passes, request.now_ms)
         verify_against(
             self._fs,
             read_table(old_files, walker, old_end_offset, hasher),

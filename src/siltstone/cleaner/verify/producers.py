@@ -50,8 +50,12 @@ def rows_that_count(batches: Batches) -> NDArray[np.intp]:
 class ProducerCheck:
     """Builds the state of a log twice, from all batches and from its newest snapshot on."""
 
-    def __init__(self, files: LogFiles, findings: Findings, now_ms: int) -> None:
+    def __init__(
+        self, files: LogFiles, findings: Findings, now_ms: int, *, is_own_pass: bool
+    ) -> None:
         self._files = files
+        # A broker of somebody else's may forget its producers sooner than ours does.
+        self._if_missing = Severity.VIOLATION if is_own_pass else Severity.WARNING
         self._findings = findings
         self._now_ms = now_ms
         self._rebuilt = ProducerState(files.partition)
@@ -92,7 +96,7 @@ class ProducerCheck:
             if not known.is_expired(self._now_ms, PRODUCER_EXPIRATION_MS):
                 self._compare(known, self._rebuilt.entries.get(producer_id))
         for producer_id, rebuilt in self._rebuilt.entries.items():
-            first_offset = rebuilt.current_txn_first_offset
+            first_offset = self._open_since(rebuilt)
             if producer_id not in self._known.entries and first_offset is not None:
                 self._note(rebuilt, f"has a transaction open since offset {first_offset}", "none")
 
@@ -102,32 +106,40 @@ class ProducerCheck:
         if last_offset is not None and last_offset >= first_offset:
             if rebuilt is None or rebuilt.last_data_offset != last_offset:
                 found = None if rebuilt is None else rebuilt.last_data_offset
-                self._note(known, f"has its last batch at {found}", str(last_offset))
+                self._note(
+                    known, f"has its last batch at {found}", str(last_offset), self._if_missing
+                )
             elif (rebuilt.epoch, rebuilt.last_sequence) != (known.epoch, known.last_sequence):
                 self._note(
                     known,
                     f"has epoch {rebuilt.epoch} and sequence {rebuilt.last_sequence}",
                     f"epoch {known.epoch} and sequence {known.last_sequence}",
                 )
-        txn_offset = None if rebuilt is None else rebuilt.current_txn_first_offset
-        if txn_offset != known.current_txn_first_offset and not (
-            known.current_txn_first_offset is not None
-            and known.current_txn_first_offset < first_offset
-        ):
-            self._note(
-                known,
-                f"has a transaction open since {txn_offset}",
-                str(known.current_txn_first_offset),
-            )
+        found, expected = self._open_since(rebuilt), self._open_since(known)
+        if found != expected:
+            self._note(known, f"has a transaction open since {found}", str(expected))
 
-    def _note(self, entry: ProducerEntry, found: str, expected: str) -> None:
+    def _open_since(self, entry: ProducerEntry | None) -> int | None:
+        """Return where an open transaction begins, unless part of it is below the log start."""
+        offset = None if entry is None else entry.current_txn_first_offset
+        if offset is None or offset < self._files.log_start_offset:
+            return None
+        return offset
+
+    def _note(
+        self,
+        entry: ProducerEntry,
+        found: str,
+        expected: str,
+        severity: Severity = Severity.VIOLATION,
+    ) -> None:
         assert self._snapshot_offset is not None
-        name = filenames.SegmentFile(self._snapshot_offset, filenames.SNAPSHOT).name
-        self._findings.violation(
+        self._findings.add(
+            severity,
             "I20",
             f"producer {entry.producer_id} {found} by the batches of the log, {expected} by the "
             "newest snapshot and what follows it",
-            file=name,
+            filenames.SegmentFile(self._snapshot_offset, filenames.SNAPSHOT).name,
             offset=entry.last_data_offset,
         )
 

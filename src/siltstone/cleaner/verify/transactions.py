@@ -8,14 +8,14 @@ one batch is there.
 import struct
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from siltstone.cleaner.verify.files import SegmentFiles
+from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
 from siltstone.cleaner.verify.findings import Findings, Severity
 from siltstone.log import filenames
 from siltstone.log.transaction_index import AbortedTxn
@@ -126,7 +126,7 @@ class Ledger:
         txn = self._open.get(producer_id)
         if txn is None:
             txn = self._open[producer_id] = _Open(place, header.producer_epoch)
-        elif txn.epoch != header.producer_epoch and self._is_clean(place.offset):
+        elif txn.epoch != header.producer_epoch and self._is_clean(txn.first.offset):
             self._note(
                 "I19",
                 f"transaction of producer {producer_id} began with epoch {txn.epoch} and goes on "
@@ -225,19 +225,20 @@ class AbortedRanges:
         return slot >= 0 and offset < self._last_offsets[producer_id][slot]
 
 
-def check_transaction_indexes(
-    segments: Sequence[SegmentFiles], ledger: Ledger, findings: Findings, *, was_clean: bool
-) -> None:
+def check_transaction_indexes(files: LogFiles, ledger: Ledger, findings: Findings) -> None:
     """Check that the indexes list every aborted transaction that has a batch left.
 
     Others may be listed while their marker is in the segment: the pass that took the data away
-    still lists them.
+    still lists them. What lies below the log start nobody reads, and Kafka does not care for.
     """
+    segments = files.segments
     markers = {txn.last_offset: txn for txn in ledger.decided if txn.is_aborted}
     listed: set[int] = set()
     for segment in segments:
         previous = -1
-        for position, version, entry in _parse(segment, findings, was_clean=was_clean):
+        for position, version, entry in _parse(segment, findings, was_clean=files.was_clean):
+            if entry.last_offset < files.log_start_offset:
+                continue
             invariant = "I20"
             fault = _find_fault(segment, entry, markers.get(entry.last_offset))
             if version != _VERSION:
@@ -260,7 +261,8 @@ def check_transaction_indexes(
             listed.add(entry.last_offset)
     bases = [segment.base_offset for segment in segments]
     for txn in markers.values():
-        if txn.first_offset is not None and txn.last_offset not in listed:
+        is_read = txn.first_offset is not None and txn.last_offset >= files.log_start_offset
+        if is_read and txn.last_offset not in listed:
             segment = segments[max(bisect_right(bases, txn.last_offset) - 1, 0)]
             findings.violation(
                 "I20",
