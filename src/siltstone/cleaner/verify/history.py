@@ -64,7 +64,7 @@ def find_history(
     is_complete = bool(new) and new[-1].plan.end_offset == after.cleaner_checkpoint
     if is_complete:
         is_complete = _goes_on_from(fs, before, new[0]) and all(
-            _goes_on(one, other) for one, other in itertools.pairwise(new)
+            other.goes_on_from(one) for one, other in itertools.pairwise(new)
         )
     offsets = [after.cleaner_checkpoint, before.cleaner_checkpoint]
     offsets += [p.plan.end_offset for p in new]
@@ -87,11 +87,3 @@ def _goes_on_from(fs: FileSystem, before: LogFiles, record: PassRecord) -> bool:
         if mark != mark_of(fs, segment, filenames.LOG):
             return False
     return True
-
-
-def _goes_on(one: PassRecord, other: PassRecord) -> bool:
-    """Say whether a pass read what another has left."""
-    return all(
-        other.inputs.get(base_offset, marks[filenames.LOG]) == marks[filenames.LOG]
-        for base_offset, marks in one.outputs.items()
-    )
