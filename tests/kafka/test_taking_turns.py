@@ -5,7 +5,7 @@ Nobody copies or converts anything: one stops, or is killed, and the other opens
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.kafka.broker import BrokerError, KafkaBroker
 from tests.kafka.conftest import MakeBroker
 from tests.kafka.harness import Harness, ProducerScript
 from tests.kafka.reading import ReadRecord, read_with_kafka, read_with_ours
-from tests.kafka.states import NewRecord
+from tests.kafka.states import NewRecord, Sent
 
 TOPIC: Final = "shared"
 PARTITION: Final = TopicPartition(TOPIC, 0)
@@ -226,9 +226,8 @@ class Story:
         undecided = self.open[0].offset if self.open else len(self.records) + self.markers
         return [r for r in self.records if r.offset < undecided and r.offset not in self.aborted]
 
-    def _note(self, sent: list[NewRecord], outcomes: tuple[object, ...]) -> list[ReadRecord]:
-        offsets = [getattr(outcome, "offset") for outcome in outcomes]  # noqa: B009
-        noted = [as_read(offset, record) for offset, record in zip(offsets, sent, strict=True)]
+    def _note(self, sent: Sequence[NewRecord], outcomes: Sequence[Sent]) -> list[ReadRecord]:
+        noted = [as_read(o.offset, record) for o, record in zip(outcomes, sent, strict=True)]
         self.records += noted
         return noted
 

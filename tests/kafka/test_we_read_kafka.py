@@ -91,16 +91,16 @@ def phases(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Mappin
         delete_records(broker, "trimmed", 33)
         times = times_to_look_up()
         said = ask_kafka(harness, broker, times)
-        running = examine(harness.log_ops, directory / "running", broker.log_dir, said, False)
+        running = examine(harness.log_ops, directory / "running", broker, said, is_clean=False)
 
         broker.stop()
-        stopped = examine(harness.log_ops, directory / "stopped", broker.log_dir, said, True)
+        stopped = examine(harness.log_ops, directory / "stopped", broker, said, is_clean=True)
 
         broker.start()
         write(harness, broker, "second")
         said = ask_kafka(harness, broker, times)
         broker.kill()
-        killed = examine(harness.log_ops, directory / "killed", broker.log_dir, said, False)
+        killed = examine(harness.log_ops, directory / "killed", broker, said, is_clean=False)
     return {"running": running, "stopped": stopped, "killed": killed}
 
 
@@ -280,10 +280,16 @@ def ask_kafka(
 
 
 def examine(
-    ops: LogOps, copy: Path, log_dir: Path, said: Mapping[TopicPartition, Said], is_clean: bool
+    ops: LogOps,
+    copy: Path,
+    broker: KafkaBroker,
+    said: Mapping[TopicPartition, Said],
+    *,
+    is_clean: bool,
 ) -> Phase:
     """Look at a directory with our reader, and at a copy of it with Kafka's own classes."""
-    before = digest(log_dir)
+    log_dir, is_running = broker.log_dir, broker.is_running
+    before = digest(log_dir, is_running=is_running)
     reader = LogReader([log_dir])
     times = list(next(iter(said.values())).offsets_by_time)
     found = {partition: our_facts(reader.get_log(partition), times) for partition in said}
@@ -294,8 +300,8 @@ def examine(
         ["offsets", "transactions"],
     ):
         assert silt([*command, "--log-dir", str(log_dir)]) == 0, command
-    after = digest(log_dir)
-    shutil.copytree(log_dir, copy)
+    after = digest(log_dir, is_running=is_running)
+    shutil.copytree(log_dir, copy, ignore=shutil.ignore_patterns("*.tmp"))
     expected = {
         partition: kafka_facts(ops, copy, partition, facts, is_clean)
         for partition, facts in said.items()
@@ -369,12 +375,14 @@ def our_facts(log: PartitionLog, times: Sequence[int]) -> Facts:
     )
 
 
-def digest(log_dir: Path) -> dict[str, str]:
-    """Sum up every file of the topics; Kafka's own checkpoints change while it runs."""
+def digest(log_dir: Path, *, is_running: bool) -> dict[str, str]:
+    """Sum up every file, but those that Kafka itself changes while it runs."""
+    directories = [log_dir / str(partition) for partition in PARTITIONS]
     return {
         str(path.relative_to(log_dir)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for partition in PARTITIONS
-        for path in sorted((log_dir / str(partition)).iterdir())
+        for directory in (directories if is_running else [log_dir])
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
     }
 
 

@@ -56,9 +56,11 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = CrashableDisk(self.root)
         self.clock = ManualClock()
         self.history = History()
+        self.flushes = True
         self.config: LogConfig = small_config()
         self.checkpoint = Checkpoint()
         self.leader_epoch = 0
+        self.durable_end_offset = 0  # what was appended below it was flushed
         self.log: PartitionLog = self.open()
         self.logger = logging.getLogger("siltstone")
         self.logger.setLevel(logging.CRITICAL)
@@ -85,6 +87,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize(flushes=st.booleans(), preallocates=st.booleans())
     def configure(self, flushes: bool, preallocates: bool) -> None:
+        self.flushes = flushes
         self.config = small_config(
             segment_bytes=600,
             flush_messages=1 if flushes else 2**40,
@@ -105,9 +108,11 @@ class LogMachine(RuleBasedStateMachine):
             self.recover(power_loss)
             return False
         self.disk.arm()
-        self.history.log_start_offset = max(
-            self.history.log_start_offset, self.log.log_start_offset
-        )
+        log = self.log
+        self.history.log_start_offset = max(self.history.log_start_offset, log.log_start_offset)
+        # A roll flushes what came before it.
+        flushed = log.log_end_offset if self.flushes else log.segments.active.base_offset
+        self.durable_end_offset = max(min(self.durable_end_offset, log.log_end_offset), flushed)
         return True
 
     def recover(self, power_loss: int | None) -> None:
@@ -117,7 +122,7 @@ class LogMachine(RuleBasedStateMachine):
             self.disk.restart()
         else:
             history.acknowledged_end_offset = min(
-                history.acknowledged_end_offset, log.recovery_point
+                history.acknowledged_end_offset, self.durable_end_offset
             )
             self.disk.lose_unflushed_writes(power_loss)
         known_start = max(log.log_start_offset, history.log_start_offset)
@@ -125,7 +130,10 @@ class LogMachine(RuleBasedStateMachine):
         assert self.checkpoint.log_start_offset <= self.log.log_start_offset <= known_start
         check_log(self.log, history)
         history.forget_from(self.log.log_end_offset)
-        history.acknowledged_end_offset = self.log.log_end_offset
+        history.acknowledged_end_offset = end_offset = self.log.log_end_offset
+        if power_loss is not None:
+            self.durable_end_offset = end_offset
+        self.durable_end_offset = min(self.durable_end_offset, end_offset)
 
     # Growing
 
@@ -260,6 +268,7 @@ class LogMachine(RuleBasedStateMachine):
         if offset not in [*bases, self.log.log_end_offset]:
             return
         self.history.acknowledged_end_offset = min(self.history.acknowledged_end_offset, offset)
+        self.durable_end_offset = min(self.durable_end_offset, offset)
         if self.run(lambda: self.log.truncate_to(offset), crash, power_loss):
             self.history.forget_from(offset)
 
@@ -268,6 +277,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(crash=crashes, power_loss=power_losses)
     def flush(self, crash: Crash | None, power_loss: int | None) -> None:
         if self.run(self.log.flush, crash, power_loss):
+            self.durable_end_offset = self.log.log_end_offset
             assert self.log.recovery_point == self.log.log_end_offset
 
     @rule()
@@ -278,6 +288,7 @@ class LogMachine(RuleBasedStateMachine):
     def stop_and_start(self, power_loss: int | None) -> None:
         before = fingerprint(self.log)
         self.log.close()
+        self.durable_end_offset = self.log.log_end_offset
         self.checkpoint = Checkpoint.of(self.log)
         if power_loss is not None:
             self.disk.lose_unflushed_writes(power_loss)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from siltstone.spark.engine import SparkEngine
+from siltstone.spark.session import Session
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -20,28 +21,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Engines:
-    """Engines by master and settings; Spark allows one at a time, so the last one is kept."""
+    """Engines by master and settings; Spark allows one context at a time, so the last is kept."""
 
     def __init__(self) -> None:
         self._key: object = None
-        self._engine: SparkEngine | None = None
+        self._session: Session | None = None
 
     def get(
         self, master: str = "local[2]", conf: Mapping[str, str] | None = None, **options: Any
     ) -> SparkEngine:
-        """Return an engine with these settings; the one before is closed."""
-        key = master, sorted((conf or {}).items()), sorted(options.items(), key=str)
-        if self._engine is None or key != self._key:
+        """Return an engine with these settings and options; other settings end the one before."""
+        key = master, sorted((conf or {}).items())
+        if self._session is None or key != self._key:
             self.close()
-            self._engine = SparkEngine(master, conf, **options)
+            self._session = Session(master, conf or {})
             self._key = key
-        return self._engine
+        return SparkEngine(session=self._session, **options)
 
     def close(self) -> None:
-        """Close the engine that is open."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        """Stop Spark."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
 
 @pytest.fixture(scope="session")

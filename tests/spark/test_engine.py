@@ -108,10 +108,11 @@ def test_a_task_that_always_fails_is_an_engine_error_of_its_plan(
 def test_a_caller_that_stops_listening_leaves_no_files(engines: Engines, tmp_path: Path) -> None:
     plans = plan_random_logs(tmp_path, seed=12, partition_count=8)
 
-    outcomes = engines.get().run_all(plans)
+    engine = engines.get()
+    outcomes = engine.run_all(plans)
     first = next(outcomes)
-    del outcomes
-    engines.close()
+    outcomes.close()
+    engine.close()
 
     for plan in plans:
         assert part_names(plan) == (output_names(first.get()) if plan == first.plan else set())

@@ -159,6 +159,7 @@ def _write_first(log: PartitionLog, writer: _Writer) -> None:
     writer.put("k=1 l=1 m=1", Codec.GZIP)
     writer.produce(9, "n=1 o=1", Codec.SNAPPY, is_transactional=True)
     writer.end(9, ControlType.COMMIT)
+    writer.end(5, ControlType.COMMIT)
     log.roll()
 
 
@@ -168,6 +169,7 @@ def _write_second(log: PartitionLog, writer: _Writer) -> None:
     writer.produce(1, "f=3 q=1")
     writer.produce(8, "d=666 r=666", is_transactional=True)
     writer.end(8, ControlType.ABORT)
+    writer.end(6, ControlType.COMMIT)
     log.roll()
     writer.put("s=1 t=1")
     writer.produce(1, "f=4")

@@ -3,7 +3,7 @@
 import json
 import shutil
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from siltstone.log.checkpoint import format_offsets, parse_offsets
 from siltstone.log.index_entries import IndexBuilder
 from siltstone.records.batch import Batch, BatchHeader, iter_batches, read_batch
 from siltstone.records.builder import build_empty_batch, encode_batch
+from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import HEADER_SIZE
 from siltstone.records.record import Record
 
@@ -81,6 +82,35 @@ class EditedLog:
             position += batch.header.size_bytes
         raise KeyError(offset)
 
+    def find(self, key: str, value: str | None = "") -> int:
+        """Return the offset of the last record of a key whose value begins so, or is None."""
+        return max(
+            record.offset
+            for batch in self._all_batches()
+            if not batch.header.is_control
+            for record in batch.iter_records()
+            if record.key == key.encode()
+            and (
+                record.value is None
+                if value is None
+                else record.value is not None and record.value.startswith(value.encode())
+            )
+        )
+
+    def find_batch(
+        self, producer_id: int, *, is_control: bool = False, is_empty: bool = False
+    ) -> int:
+        """Return the base offset of the last batch of a kind that a producer has."""
+        return max(
+            batch.header.base_offset
+            for batch in self._all_batches()
+            if (batch.header.producer_id, batch.header.is_control, batch.header.is_empty)
+            == (producer_id, is_control, is_empty)
+        )
+
+    def _all_batches(self) -> Iterator[Batch]:
+        return (read_batch(data) for base in self.base_offsets() for data in self.batches(base))
+
     def replace(self, offset: int, *data: bytes, keeps_indexes: bool = False) -> None:
         """Put others in the place of the batch that holds an offset."""
         base_offset = self.segment_of(offset)
@@ -134,7 +164,7 @@ class EditedLog:
         header = BatchHeader(**{**batch.header._asdict(), **fields})
         self.replace(offset, encode_batch(header, bytes(batch.data[HEADER_SIZE:])))
 
-    def flip(self, offset: int, position: int, *, keeps_indexes: bool = True) -> None:
+    def flip(self, offset: int, position: int) -> None:
         """Flip a bit of the batch that holds an offset, and leave the checksum as it is."""
         data = bytearray(self.batch(offset).data)
         data[position] ^= 1
@@ -174,6 +204,31 @@ class EditedLog:
         fields = json.loads(path.read_text())
         change(fields)
         path.write_text(json.dumps(fields))
+
+    def sign_manifest(self) -> None:
+        """Let the newest manifest say that its pass has left the files as they are."""
+
+        def sign(fields: dict[str, Any]) -> None:
+            written = 0
+            for group in fields["groups"]:
+                for output in group["outputs"]:
+                    for file in output["files"]:
+                        data = self.path(output["base_offset"], file["extension"]).read_bytes()
+                        file.update(size_bytes=len(data), crc32c=crc32c(data))
+                        written += len(data) if file["extension"] == filenames.LOG else 0
+                if group["is_unchanged"]:
+                    (base_offset,) = group["base_offsets"]
+                    data = self.path(base_offset, filenames.LOG).read_bytes()
+                    for source in [*fields["inputs"], *fields["plan"]["sources"]]:
+                        if source["base_offset"] == base_offset:
+                            source["size_bytes"] = len(data)
+                    for source in fields["inputs"]:
+                        if source["base_offset"] == base_offset:
+                            source["crc32c"] = crc32c(data)
+            fields["counts"]["bytes_written"] = written
+            fields["counts"]["bytes_read"] = sum(s["size_bytes"] for s in fields["inputs"])
+
+        self.edit_manifest(sign)
 
     def forget_manifests(self) -> None:
         """Remove all manifests, as if another cleaner had run."""

@@ -324,17 +324,18 @@ def check_epochs(log: PartitionLog, history: History) -> None:
 
     Those below a log start that was not written down may be forgotten, though records are back.
     """
-    known = LeaderEpochs()
+    expected = LeaderEpochs()
     for header in map(read_header, history.between(0, log.log_end_offset)):
-        known.assign(header.leader_epoch, header.base_offset)
-    expected = []
-    for log_start_offset in (log.log_start_offset, history.log_start_offset):
-        known.truncate_from_start(max(log_start_offset, log.log_start_offset))
-        expected.append(_written_epochs(known.entries, log.log_end_offset))
-    found = _written_epochs(log.leader_epochs.entries, log.log_end_offset)
-    assert found in expected
+        expected.assign(header.leader_epoch, header.base_offset)
+        if header.base_offset >= log.log_start_offset:
+            found = log.leader_epochs.find_epoch_at(header.base_offset)
+            is_forgotten = found is None and header.base_offset < history.log_start_offset
+            assert found == header.leader_epoch or is_forgotten, header
+    entries = _written_epochs(log.leader_epochs.entries, log.log_end_offset)
+    if not history.log_start_offset:
+        assert entries == expected.entries
     path = log.directory / filenames.LEADER_EPOCHS
-    assert _written_epochs(parse_epochs(path, path.read_bytes()), log.log_end_offset) == found
+    assert _written_epochs(parse_epochs(path, path.read_bytes()), log.log_end_offset) == entries
 
 
 def _written_epochs(entries: Iterable[EpochEntry], end_offset: int) -> tuple[EpochEntry, ...]:

@@ -36,7 +36,7 @@ class KeyWinners:
                 entries, first, slice_number, self._table, self._winners, self._used
             )
             if first < len(entries):
-                self._grow()
+                self.grow()
 
     def survivors(self, slice_count: int) -> list[Survivors]:
         """Return what survives of each slice."""
@@ -47,7 +47,8 @@ class KeyWinners:
         kernels.sort_winners(self._table, self._winners, ends, survivors)
         return np.split(survivors, ends[:-1])
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Make room for twice as many keys."""
         table = np.zeros((2 * len(self._table), 2), np.uint64)
         winners = np.empty(len(table), np.uint32)
         kernels.move_winners(self._table, self._winners, table, winners)

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from siltstone.cleaner.key_winners import KeyWinners
 from siltstone.cleaner.local import LocalEngine
 from siltstone.cleaner.plan import CleaningPlan, Source
+from siltstone.cleaner.slices import Piece, Share, Slice
+from siltstone.cleaner.stages import index_slice, order_shares, rewrite_share, settle_modes
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import File, FileSystem
 from siltstone.records.builder import build_batch
@@ -24,10 +27,26 @@ _RECORDS: Final = (
 
 
 def warm_up() -> None:
-    """Load the kernels of a pass."""
+    """Load the kernels of a pass in one task."""
     data = build_batch(_RECORDS)
     storage = _MemoryStorage({0: data})
     LocalEngine("warm-up", lambda _: storage).run(_plan(len(data)))
+
+
+def warm_up_stages() -> None:
+    """Load the kernels of a pass in stages."""
+    data = build_batch(_RECORDS)
+    storage = _MemoryStorage({0: data})
+    plan = _plan(len(data))
+    part = Slice(0, (Piece(0, 0, len(data), 0, None),))
+    report, blocks = index_slice(plan, storage, part, range_count=1)
+    winners = KeyWinners()
+    winners.enter(0, blocks[0].tobytes())
+    winners.grow()
+    survivors = [(0, block.tobytes()) for block in winners.survivors(slice_count=1)]
+    modes, _ = settle_modes(plan, [report])
+    (order,) = order_shares([Share(plan.groups, (part,))], [report], modes)
+    rewrite_share(plan, storage, "warm-up", order, survivors)
 
 
 class _MemoryStorage:

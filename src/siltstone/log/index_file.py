@@ -117,10 +117,10 @@ class IndexFile:
         _cache.forget(self)
 
     def flush(self) -> None:
-        """Make the entries durable."""
+        """Make the entries durable, whoever has written them."""
         self._write_pending()
-        if self._file is not None and self._writable:
-            self._fs.fsync(self._file)
+        if self._writable and (file := self._open()) is not None:
+            self._fs.fsync(file)
 
     def exists(self) -> bool:
         """Say whether there is a file."""

@@ -165,6 +165,8 @@ class LocalLog:
             active.close()
         else:
             active.become_inactive()
+            # The end of its indexes is not durable, even if every batch is.
+            self.recovery_point = min(self.recovery_point, active.base_offset)
         self.segments.add(self._create_segment(base_offset))
         self.log_end_offset = base_offset
         self._jitter_ms = self._draw_jitter()
@@ -247,6 +249,7 @@ class LocalLog:
     def truncate_to(self, offset: int) -> None:
         """Cut the segment that holds an offset; the ones above it are gone already."""
         self.segments.active.truncate_to(offset, self._clock.now_ms())
+        self.segments.active.flush()  # Or batches could be back whose epochs are forgotten.
         self._end_at(offset)
 
     def start_at(self, offset: int) -> None:
@@ -267,7 +270,8 @@ class LocalLog:
 
     def delete_due_files(self) -> int:
         """Delete the `.deleted` files whose delay has passed, and return how many."""
-        return self._doomed.delete_due(self._clock.now_ms())
+        with self.writing:
+            return self._doomed.delete_due(self._clock.now_ms())
 
     # The end
 

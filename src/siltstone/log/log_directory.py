@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from siltstone.errors import CorruptCheckpointError, LogDirOfflineError
+from siltstone.errors import CorruptCheckpointError, LogDirOfflineError, StorageError
 from siltstone.ids import TopicId, TopicPartition
 from siltstone.log import filenames
 from siltstone.log.checkpoint import format_offsets, parse_offsets
@@ -84,6 +84,7 @@ class LogDirectory:
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self.path = path
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.damaged: dict[TopicPartition, StorageError] = {}  # could not be opened; left alone
         self.failure: str | None = None
         self._fs = fs
         if not path.exists():
@@ -135,6 +136,12 @@ class LogDirectory:
         )
         self._fs.fsync_dir(self.path)
 
+    def complete_topic_id(self, partition: TopicPartition, topic_id: TopicId) -> None:
+        """Write the identity of a partition's topic if it is missing: Kafka takes it for stray."""
+        path = self.partition_path(partition) / filenames.PARTITION_METADATA
+        if not self.is_offline and not path.exists():
+            self.write_topic_id(partition, topic_id)
+
     def remove_log(self, partition: TopicPartition) -> Path:
         """Rename a partition's directory out of the way and return the path to delete later."""
         log = self.logs.pop(partition)
@@ -148,8 +155,11 @@ class LogDirectory:
     def write_checkpoints(self) -> None:
         """Write down how far each log is durable, where it starts, and its high watermark."""
         logs = self.logs
+        state = self.state
         self._write_offsets(
-            filenames.RECOVERY_POINTS, {p: log.recovery_point for p, log in logs.items()}
+            filenames.RECOVERY_POINTS,
+            {p: log.recovery_point for p, log in logs.items()}
+            | {p: o for p, o in state.recovery_points.items() if p in self.damaged},
         )
         self._write_offsets(
             filenames.LOG_START_OFFSETS,
@@ -157,7 +167,8 @@ class LogDirectory:
                 p: log.log_start_offset
                 for p, log in logs.items()
                 if log.log_start_offset > log.segments.first.base_offset
-            },
+            }
+            | {p: o for p, o in state.log_start_offsets.items() if p in self.damaged},
         )
         self._write_offsets(
             filenames.HIGH_WATERMARKS, {p: log.high_watermark for p, log in logs.items()}
@@ -170,9 +181,11 @@ class LogDirectory:
                 for log in self.logs.values():
                     log.close()
                 self.write_checkpoints()
-                self._fs.write_atomically(
-                    self.path / filenames.CLEAN_SHUTDOWN, format_clean_shutdown()
-                )
+                # A log that could not be opened may need recovery, once somebody has mended it.
+                if not self.damaged:
+                    self._fs.write_atomically(
+                        self.path / filenames.CLEAN_SHUTDOWN, format_clean_shutdown()
+                    )
         except LogDirOfflineError as error:
             self.take_offline(str(error))
         finally:

@@ -12,6 +12,7 @@ from siltstone.clock import Clock, SystemClock
 from siltstone.errors import (
     CorruptBatchError,
     LogDirOfflineError,
+    StorageError,
     TopicExistsError,
     UnknownSettingError,
     UnknownTopicError,
@@ -91,9 +92,13 @@ class LogManager:
             raise UnknownTopicError(topic) from None
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the partitions of a topic that lie in a directory that is online."""
+        """Return the partitions of a topic that lie in a directory that is online.
+
+        `get_log` raises for one that is damaged.
+        """
         self.describe(topic)
-        return sorted(p.partition for p in self.logs if p.topic == topic)
+        damaged = {p for d in iter_live(self.directories) for p in d.damaged}
+        return sorted(p.partition for p in {*self.logs, *damaged} if p.topic == topic)
 
     def config(self, topic: str) -> LogConfig:
         """Return the settings that act on a topic."""
@@ -186,12 +191,14 @@ class LogManager:
         return {p: log for d in iter_live(self.directories) for p, log in d.logs.items()}
 
     def get_log(self, partition: TopicPartition) -> PartitionLog:
-        """Return a log; raise UnknownTopicError, or LogDirOfflineError if its disk refused."""
+        """Return a log; raise UnknownTopicError, or StorageError if it cannot be served."""
         for directory in self.directories:
             log = directory.logs.get(partition)
             if log is not None:
                 directory.check_online()
                 return log
+            if partition in directory.damaged:
+                raise directory.damaged[partition]
         self.describe(partition.topic)
         raise UnknownTopicError(partition.topic, partition.partition)
 
@@ -245,8 +252,10 @@ class LogManager:
             for name in directory.state.doomed:
                 self._doomed.add([directory.path / name], self._clock.now_ms())
             for partition in directory.state.partitions:
-                with _guard(directory):
+                with _guard(directory), _quarantine(directory, partition):
                     self._open_log(directory, partition)
+                    if (known := self._store.find(partition.topic)) is not None:
+                        directory.complete_topic_id(partition, known.topic_id)
         self._delete_due()
         if not any(iter_live(self.directories)):
             path, reason = next(iter(self.offline.items()))
@@ -278,11 +287,14 @@ class LogManager:
     def _create_partitions(self, metadata: TopicMetadata) -> None:
         topics = dict(self._topics)
         self._topics[metadata.topic] = metadata
-        existing = {p for d in self.directories for p in d.logs}
+        existing = {p: d for d in self.directories for p in d.logs}
         try:
             for number in range(metadata.partition_count):
                 partition = TopicPartition(metadata.topic, number)
-                if partition not in existing:
+                if partition in existing:
+                    # A crash may have come between making its directory and naming its topic.
+                    existing[partition].complete_topic_id(partition, metadata.topic_id)
+                else:
                     self._create_partition(partition, metadata.topic_id)
         except LogDirOfflineError:
             self._topics = topics
@@ -336,3 +348,15 @@ def _guard(directory: LogDirectory) -> Iterator[None]:
         yield
     except LogDirOfflineError as error:
         directory.take_offline(str(error))
+
+
+@contextlib.contextmanager
+def _quarantine(directory: LogDirectory, partition: TopicPartition) -> Iterator[None]:
+    """Leave a log alone that cannot be opened; the others are served all the same."""
+    try:
+        yield
+    except LogDirOfflineError:
+        raise
+    except StorageError as error:
+        logger.error("%s cannot be opened: %s", partition, error)
+        directory.damaged[partition] = error

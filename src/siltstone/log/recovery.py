@@ -229,6 +229,8 @@ class _Loader:
             if not found.cut_bytes:
                 segment.close()
                 continue
+            for unreachable in self._segments.from_offset(segment.base_offset)[1:]:
+                self._discard(unreachable, "it follows a cut segment")
             if request.writable:
                 logger.warning(
                     "%s: cut %d bytes at position %d: %s",
@@ -237,14 +239,17 @@ class _Loader:
                     segment.size_bytes,
                     found.reason,
                 )
+                # Last: once it is cut, nothing tells any more that the others must go.
                 self._fs.truncate(segment.file, segment.size_bytes)
-            for unreachable in self._segments.from_offset(segment.base_offset)[1:]:
-                self._segments.remove(unreachable.base_offset)
-                if request.writable:
-                    logger.warning("%s: deleted, it follows a cut segment", unreachable.path)
-                    unreachable.rename(filenames.DELETED)
-                    self._discarded.append(unreachable)
             break
+
+    def _discard(self, segment: Segment, reason: str) -> None:
+        """Take a segment out; the owner of the log deletes its files later."""
+        self._segments.remove(segment.base_offset)
+        if self._request.writable:
+            logger.warning("%s: deleted, %s", segment.path, reason)
+            segment.rename(filenames.DELETED)
+            self._discarded.append(segment)
 
     def _load_state_before(self, offset: int) -> None:
         request = self._request
@@ -286,10 +291,7 @@ class _Loader:
                     request.log_start_offset,
                 )
                 for segment in self._segments:
-                    self._segments.remove(segment.base_offset)
-                    if request.writable:
-                        segment.rename(filenames.DELETED)
-                        self._discarded.append(segment)
+                    self._discard(segment, "it lies before the log start")
         if not len(self._segments):
             log_end_offset = request.log_start_offset
             self._segments.add(self._new_segment(log_end_offset))

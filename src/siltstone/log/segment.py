@@ -396,6 +396,10 @@ class Segment:
         for source, target in zip(self.paths(), targets, strict=True):
             with contextlib.suppress(FileNotFoundError):
                 self._fs.rename(source, target)
+            if source == self.path and suffix == filenames.DELETED:
+                # Or after a loss of power the batches could be back without the index that says
+                # which of them were aborted, or with a hole where the next segment was.
+                self._fs.fsync_dir(self.directory)
         self.path = targets[0]
         if self._file is not None:
             self._file.path = targets[0]

@@ -22,15 +22,20 @@ def swap_in(
     """
     for segment in new:
         segment.flush()
+    fs.fsync_dir(directory)
     # Highest first: as long as one is `.cleaned`, every `.swap` above the lowest of them counts as
-    # unfinished, and so does the whole swap.
+    # unfinished, and so does the whole swap. Each durable before the next, for a lower one that
+    # outlives the higher ones would count as a whole swap of its own. After the lowest there is no
+    # return: from here on the swap only moves forward.
     for segment in reversed(new):
         segment.rename(filenames.SWAP)
-    fs.fsync_dir(directory)  # The point of no return: from here on the swap only moves forward.
+        fs.fsync_dir(directory)
 
     for segment in replaced:
         segment.rename(filenames.DELETED)
     fs.fsync_dir(directory)  # Or a final name could outlive the `.deleted` of its predecessor.
+    # Lowest first, each durable before the next: a final name between two `.swap` would be taken
+    # for something that they replace.
     for segment in new:
         segment.rename("")
-    fs.fsync_dir(directory)
+        fs.fsync_dir(directory)

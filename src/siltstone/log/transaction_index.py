@@ -92,7 +92,9 @@ class TransactionIndex:
                 )
 
     def flush(self) -> None:
-        """Make the entries durable."""
+        """Make the entries durable, whoever has written them."""
+        if self._file is None and self._writable and self.path.exists():
+            self._file = self._fs.open(self.path)
         if self._file is not None:
             self._fs.fsync(self._file)
 

@@ -9,11 +9,17 @@ import gc
 from pyspark import daemon
 
 from siltstone.cleaner.warm_up import warm_up
-from siltstone.spark import tasks  # noqa: F401 - imported for the workers
+from siltstone.spark import staged, tasks  # noqa: F401 - imported for the workers
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Fork workers until Spark ends."""
     warm_up()
     # Spark collects garbage after each task. What was imported here is none: to look at all of it
     # every time takes longer than a small task, and copies the pages that workers share.
     gc.freeze()
     daemon.manager()
+
+
+if __name__ == "__main__":
+    run()

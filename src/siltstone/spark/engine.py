@@ -25,8 +25,9 @@ from siltstone.spark.tasks import FusedTask, OpenStorage
 class SparkEngine:
     """Carries out plans as Spark jobs; Spark starts with the first of them and stays.
 
-    `conf` are settings of Spark, over the engine's own. The workers must see the partition
-    directories under the same paths as the driver.
+    `conf` are settings of Spark, over the engine's own; a `session` that is given is used in the
+    place of one with these. The workers must see the partition directories under the same paths
+    as the driver.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class SparkEngine:
         stages: Stages = Stages.AUTO,
         slice_bytes: int | None = None,
         open_storage: OpenStorage = DirectoryStorage,
+        session: Session | None = None,
     ) -> None:
-        self._session = Session(master, conf or {})
+        self._session = session or Session(master, conf or {})
         self._stages = stages
         self._slice_bytes = slice_bytes
         self._open_storage = open_storage

@@ -11,16 +11,19 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.java_gateway import launch_gateway
 
+from siltstone.cleaner.warm_up import warm_up, warm_up_stages
 from siltstone.errors import EngineError
 from siltstone.spark import class_archive
 from siltstone.spark.driver_jvm import GatewayAddress, is_ours_to_start, launch
 from siltstone.spark.failures import SPARK_FAILURES, explain
 from siltstone.spark.mailbox import Mailbox
+from siltstone.spark.package import DAEMON_MODULE, build_package
 
 DEFAULT_MASTER: Final = "local[*]"
 
@@ -32,15 +35,18 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.app.name": "siltstone",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.python.daemon.module": "siltstone.spark.daemon",
     # A worker is forked: without threads, and a pass has no use for those of a linear algebra.
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.shuffle.compress": "false",  # Hashes do not shrink.
     "spark.shuffle.spill.compress": "false",
 }
 _LOCAL_DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.python.daemon.module": "siltstone.spark.daemon",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+_CLUSTER_DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.python.daemon.module": DAEMON_MODULE,
 }
 
 
@@ -51,8 +57,8 @@ def is_local(master: str) -> bool:
 
 def full_conf(master: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a context; those of the caller win."""
-    defaults = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
-    return {"spark.master": master, **defaults, **overrides}
+    places = _LOCAL_DEFAULTS if is_local(master) else _CLUSTER_DEFAULTS
+    return {"spark.master": master, **_DEFAULTS, **places, **overrides}
 
 
 class Session:
@@ -120,8 +126,27 @@ def start_context(master: str, conf: Mapping[str, str], gateway: Gateway | None)
     except (*SPARK_FAILURES, ValueError) as error:
         raise EngineError(f"Spark does not start at {master}: {explain(error)}") from error
     # Whatever `python3` may be on the path: workers must be of the driver's version.
-    context.pythonExec = sys.executable
+    context.pythonExec = (
+        settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    )
+    if not is_local(master):
+        _send_package(context)
     return context, Mailbox(context)
+
+
+def _send_package(context: SparkContext) -> None:
+    """Let every executor have this package, whether one is installed there or not."""
+    # Kernels that are compiled here need not be compiled on every executor.
+    warm_up()
+    warm_up_stages()
+    # In the directory that the context deletes when it stops: executors may come at any time.
+    directory = Path(SparkFiles.getRootDirectory(), "package")
+    directory.mkdir()
+    package = build_package(directory)
+    context.addPyFile(str(package))
+    # Files arrive in the directory that an executor, and so its Python, is started in.
+    paths = [package.name, context.environment.get("PYTHONPATH")]
+    context.environment["PYTHONPATH"] = ":".join(path for path in paths if path)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from siltstone.errors import (
     ConfigError,
+    CorruptBatchError,
     CorruptCheckpointError,
     LogDirLockedError,
     LogDirOfflineError,
@@ -25,6 +26,7 @@ from siltstone.log.directory_lock import DirectoryLock
 from siltstone.log.filesystem import File
 from siltstone.log.log_manager import LogManager
 from siltstone.records.builder import build_batch
+from siltstone.records.record import Record
 from tests.support.clock import START_MS, ManualClock
 from tests.support.make_log import HastyDisk, format_batch, parse_records
 
@@ -1074,3 +1076,27 @@ class TestDirectoriesOfKafka:
         assert str(error.value) == (
             f"{kafka}/clicks-1: topic id is {self.TOPIC_ID}, expected {other}"
         )
+
+
+def test_a_log_that_cannot_be_opened_is_left_alone_and_the_others_are_served(
+    tmp_path: Path,
+) -> None:
+    with LogManager([tmp_path]) as manager:
+        manager.create_topic("orders", 2)
+        for number in range(2):
+            log = manager.get_log(TopicPartition("orders", number))
+            log.append(build_batch([Record(0, START_MS, b"k", b"v")]))
+    path = tmp_path / "orders-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[16] = 9  # no magic that anybody knows
+    path.write_bytes(data)
+
+    with LogManager([tmp_path]) as manager:
+        assert manager.get_log(TopicPartition("orders", 1)).log_end_offset == 1
+        assert manager.partitions("orders") == [0, 1]
+        with pytest.raises(CorruptBatchError, match="position 0: unknown magic 9"):
+            manager.get_log(TopicPartition("orders", 0))
+
+    # Whoever mends it must have it recovered: the stop does not count as clean.
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert path.read_bytes() == data
