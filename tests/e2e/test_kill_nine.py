@@ -1,4 +1,4 @@
-"""A real process that appends is killed with SIGKILL, again and again: nothing acknowledged is lost."""
+"""A real process that appends is killed with SIGKILL, again and again: nothing is lost."""
 
 import json
 import os
