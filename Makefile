@@ -52,7 +52,7 @@ java: ## check for Java 17; install it if root on Debian
 java-build: ## check for Java 17 with javac, and Maven; install them if root on Debian
 	@sh scripts/ensure-java.sh build
 
-bench: install ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>
+bench: install java ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>
 	@set -e; for file in benchmarks/bench_$(or $(NAME),*).py; do \
 		echo "bench: $$file"; $(BIN)/python "$$file"; done
 

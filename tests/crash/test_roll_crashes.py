@@ -6,7 +6,7 @@ import pytest
 
 from siltstone.records.control import ControlType
 from tests.support.crash_runs import Aftermath, LogStory, Scene, crash_everywhere
-from tests.support.log_checks import small_config
+from tests.support.log_checks import check_log, small_config
 
 
 class RollsBySize(LogStory):
@@ -40,6 +40,23 @@ class AbortBeforeRoll(LogStory):
         scene.log.roll()
         scene.writer.append(1)
         scene.log.roll()
+
+
+class CloseAfterAbort(LogStory):
+    """A transaction is aborted, and the log closed: nothing will be recovered after that."""
+
+    def prepare(self, scene: Scene) -> None:
+        scene.writer.append(1, producer_id=1, is_transactional=True)
+
+    def act(self, scene: Scene) -> None:
+        scene.writer.end(1, ControlType.ABORT)
+        scene.log.close()
+
+    def check(self, scene: Scene, *, has_power_failed: bool, is_complete: bool) -> None:
+        if is_complete:
+            scene.reopen(scene.leave(), was_clean=True)
+            check_log(scene.log, scene.history)
+        super().check(scene, has_power_failed=has_power_failed, is_complete=is_complete)
 
 
 class RollsByHand(LogStory):
@@ -89,6 +106,7 @@ class PreallocatedRolls(RollsBySize):
     [
         RollsBySize,
         AbortBeforeRoll,
+        CloseAfterAbort,
         RollsByHand,
         RollsByFullIndex,
         UnflushedRolls,

@@ -123,6 +123,18 @@ class RetentionOfAll(Shrinking):
         super().check(scene, has_power_failed=has_power_failed, is_complete=is_complete)
 
 
+class RetentionOfTheOnlyOne(RetentionOfAll):
+    """The only segment goes; the name of the new one is all that tells where the log goes on."""
+
+    def prepare(self, scene: Scene) -> None:
+        scene.writer.append(3)
+        scene.clock.advance_ms(1_000_000)
+
+    def act(self, scene: Scene) -> None:
+        assert scene.log.delete_old_segments() == 1
+        scene.log.delete_due_files()
+
+
 class DeletedRecords(Shrinking):
     """The log start is raised, and then the segments below it go."""
 
@@ -143,6 +155,7 @@ class DeletedRecords(Shrinking):
         FullTruncation,
         Retention,
         RetentionOfAll,
+        RetentionOfTheOnlyOne,
         DeletedRecords,
     ],
 )

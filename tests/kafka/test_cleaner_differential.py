@@ -34,10 +34,11 @@ All but the first four have tests of their own as well.
 
 import os
 import random
+import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -93,6 +94,7 @@ YEAR_2020_MS: Final = 1_577_836_800_000
 DAY_MS: Final = 86_400_000
 MAX_SEQUENCE: Final = 2**31 - 1
 LARGE_INDEX_BYTES: Final = 4096
+TIME_ENTRY_BYTES: Final = 12
 SEGMENT_FILES: Final = (
     filenames.LOG,
     filenames.OFFSET_INDEX,
@@ -465,6 +467,8 @@ class Pair:
         """
         first_dirty_offset = self.first_dirty_offset_for_kafka(selection)
         before = Files.read(self.our_directory)
+        our_snapshots = self._read_snapshots("ours")
+        their_snapshots = self._read_snapshots("kafka")
         described = describe_ours(self.ours)
         modified = self._modified_ms(before.base_offsets)
         plan = plan_pass(self.ours, assessment, self.clock.now_ms())
@@ -484,7 +488,7 @@ class Pair:
             self._compare_with_less_aborted(
                 replace(plan, aborted=known_aborted), theirs, before, left
             )
-            self.clean_ours(plan)
+            result = self.clean_ours(plan)
             ours = Files.read(self.our_directory)
             assert ours.records_from(plan.log_start_offset) == left.records_from(
                 plan.log_start_offset
@@ -496,6 +500,10 @@ class Pair:
             self._compare_modified(result, modified)
         self.is_equal = ours == left
         assert self._read_checkpoint("ours") == self._read_checkpoint("kafka")
+        gone = {base for group in result.groups for base in group.base_offsets[1:]}
+        kept = {output.base_offset for group in result.groups for output in group.outputs}
+        assert self._read_snapshots("kafka") == without(their_snapshots, gone)
+        assert self._read_snapshots("ours") == without(our_snapshots, gone - kept)
         for name, value in describe_ours(self.ours).items():
             if name != "segments":
                 assert value == described[name], name
@@ -579,9 +587,18 @@ class Pair:
             for directory, modified in self._modified_ms([first]).items():
                 assert modified[first] == before[directory][last], (directory, first)
 
+    def _directory_of(self, side: Side) -> Path:
+        return self.our_directory if side == "ours" else self.kafka.directory
+
     def _read_checkpoint(self, side: Side) -> bytes:
-        directory = self.our_directory if side == "ours" else self.kafka.directory
-        return (directory.parent / filenames.CLEANER_OFFSETS).read_bytes()
+        return (self._directory_of(side).parent / filenames.CLEANER_OFFSETS).read_bytes()
+
+    def _read_snapshots(self, side: Side) -> dict[int, bytes]:
+        """Read the producer snapshots, by offset; those of merged segments go with them."""
+        return {
+            int(path.name.removesuffix(filenames.SNAPSHOT)): path.read_bytes()
+            for path in self._directory_of(side).glob(f"*{filenames.SNAPSHOT}*")
+        }
 
     # Restart
 
@@ -729,6 +746,10 @@ class Files:
             for record in batch.iter_records()
             if record.offset >= offset
         ]
+
+
+def without(snapshots: Mapping[int, bytes], gone: Set[int]) -> dict[int, bytes]:
+    return {offset: data for offset, data in snapshots.items() if offset not in gone}
 
 
 def batches(directory: Path) -> list[Batch]:
@@ -956,7 +977,7 @@ class Life:
         self.trace: list[str] = []
         settings = self._settings()
         self.retention_ms = int(settings["delete.retention.ms"])
-        self.has_tiny_indexes = int(settings["segment.index.bytes"]) < 100
+        self.has_small_indexes = int(settings["segment.index.bytes"]) < LARGE_INDEX_BYTES
         self.key_count = rng.choice([1, 4, 12, 40, 10_000])
         self.tombstone_share = rng.choice([0.0, 0.2, 0.2, 0.5, 1.0])
         self.largest_value = rng.choice([100, 100, 100, 3000])
@@ -964,8 +985,6 @@ class Life:
         self.is_replicated = rng.random() < 0.8  # every append moves the high watermark
         self.leader_epoch = 0
         self.epochs: dict[int, int] = {}  # the newest of every producer
-        # Kafka: what it forgets about a producer when it recovers depends on which snapshots it
-        # finds. Logs in which producers expire are therefore always stopped in good order.
         self.loses_producers = rng.random() < 0.3
         self.pair = Pair(
             ops,
@@ -989,7 +1008,7 @@ class Life:
                     self._do(act)
             self._settle()
             self._do(self._jump)
-            if self.rng.random() < 0.15 and not self.has_tiny_indexes:
+            if self.rng.random() < 0.15:
                 self._do(self._half_clean)
             self._do(self._clean)
             if not self.pair.is_equal or self.rng.random() < 0.6:
@@ -1007,7 +1026,9 @@ class Life:
             "retention.ms": -1,
             "segment.bytes": rng.choice([400, 800, 2000, 12_000]),
             "index.interval.bytes": rng.choice([0, 80, 300, 4096]),
-            "segment.index.bytes": rng.choice([LARGE_INDEX_BYTES, 1200, 240, 240, 60]),
+            "segment.index.bytes": rng.choice(
+                [LARGE_INDEX_BYTES, LARGE_INDEX_BYTES, 1200, 240, 60]
+            ),
             "segment.ms": rng.choice([2000, 604_800_000]),
             "file.delete.delay.ms": 0,
             "delete.retention.ms": rng.choice([0, 1000, 20_000]),
@@ -1173,7 +1194,7 @@ class Life:
             offset += 2**31 - rng.randint(0, 20)
         data = []
         # Kafka: it breaks down when one call fills an index.
-        for _ in range(1 if self.has_tiny_indexes else rng.randint(1, 3)):
+        for _ in range(1 if self.has_small_indexes else rng.randint(1, 3)):
             records = self._records(offset)
             kept = [record for record in records if rng.random() < 0.7]
             horizon_ms = rng.choice([None, self.pair.clock.now_ms() + rng.randint(-500, 3000)])
@@ -1257,7 +1278,10 @@ class Life:
         selection, _ = self.pair.select(self.pair.checkpoint)
         if selection.first_dirty_offset >= selection.first_uncleanable_offset:
             return "left out: nothing is dirty"
-        done = self.pair.half_clean_kafkas(selection, self.rng.randint(2, 6))
+        try:
+            done = self.pair.half_clean_kafkas(selection, self.rng.randint(2, 6))
+        except KafkaRefusedError as error:
+            return self._enlarge_indexes(error)
         self.pair.restart(source="kafka", is_clean=True)
         SEEN["map too small"] += done.next_dirty_offset < done.first_uncleanable_offset
         return f"to {done.next_dirty_offset} of {done.first_uncleanable_offset}"
@@ -1276,30 +1300,35 @@ class Life:
         try:
             first_dirty_offset = self.pair.clean(selection, assessment)
         except KafkaRefusedError as error:
-            if (
-                "to a full index" not in error.message
-                and "to a full time index" not in error.message
-            ):
-                raise
-            # Difference 7.
-            SEEN["index too small"] += 1
-            self.pair.update_config({"segment.index.bytes": str(LARGE_INDEX_BYTES)})
-            self.pair.restart(source="ours", is_clean=True)
-            return f"left out: {error.message}; once more: {self._clean()}"
+            return f"{self._enlarge_indexes(error)}; once more: {self._clean()}"
         SEEN[f"limit: {assessment.limit.value}"] += 1
         if assessment.is_eligible:
             SEEN[f"due: {assessment.reason.value}"] += 1
         return f"from {first_dirty_offset}, {assessment.explanation}, to {self.pair.checkpoint}"
 
+    def _enlarge_indexes(self, error: KafkaRefusedError) -> str:
+        """Difference 7: let both begin again, with indexes that are large enough for Kafka."""
+        if not re.search("append to a full (time )?index", error.message):
+            raise error
+        self.pair.update_config({"segment.index.bytes": str(LARGE_INDEX_BYTES)})
+        self.pair.restart(source="ours", is_clean=True)
+        SEEN["index too small"] += 1
+        return error.message
+
+    def _can_be_recovered(self) -> bool:
+        """Say whether Kafka knows as much as we do after an unclean stop.
+
+        It forgets what has expired in old snapshots, and producers whose batches are below the log
+        start. It cannot load a log whose rebuilt index has more entries than fit.
+        """
+        largest = max(sum(1 for _ in segment.iter_headers()) for segment in self.log.segments)
+        fits = largest * TIME_ENTRY_BYTES < self.log.config.segment_index_bytes
+        return fits and not (self.loses_producers or self.pair.has_deleted_records)
+
     def _restart(self) -> str:
         rng = self.rng
         source: Side = "ours" if rng.random() < 0.6 else "kafka"
-        # Kafka: after an unclean stop it forgets producers whose batches are below the log start,
-        # and cannot load a log whose rebuilt index has more entries than fit.
-        is_simple = not (
-            self.loses_producers or self.pair.has_deleted_records or self.has_tiny_indexes
-        )
-        is_clean = not is_simple or rng.random() < 0.4
+        is_clean = not self._can_be_recovered() or rng.random() < 0.4
         recovery_point = None if is_clean or rng.random() < 0.3 else 0
         self.pair.restart(source=source, is_clean=is_clean, recovery_point=recovery_point)
         SEEN[f"started from {source}"] += 1

@@ -16,6 +16,7 @@ import itertools
 import os
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -79,6 +80,8 @@ class History:
         self.had_producers = False
         self.leader_epoch = 0
         self.producer_ids = itertools.count(1000)
+        self.lives = Counter[int]()
+        self.replicated = Counter[int]()  # next sequences of producers of another leader
         self.twins = Twins(ops, directory, settings, now_ms, is_replicated=self.rng.random() < 0.6)
         self.trace.append(f"  {settings}, replicated: {self.twins.is_replicated}, at {now_ms}")
 
@@ -222,7 +225,11 @@ class History:
         records = self._records()
         epoch, sequence, transactional, what = 0, 0, producer_id >= 3, "first"
         if known is None:
-            sequence = rng.choice([0, 0, 5, MAX_SEQUENCE - 1])
+            # One who had expired never begins anew with the same numbers, or what we remember
+            # after a crash would take its batch for a retry.
+            life = self.lives[producer_id]
+            self.lives[producer_id] += 1
+            sequence = rng.choice([0, 0, 5, MAX_SEQUENCE - 1]) if life == 0 else 1000 * life
         else:
             epoch = known.producer_epoch
             in_transaction = known.current_txn_first_offset >= 0
@@ -327,6 +334,8 @@ class History:
             case "time":  # which the leader corrects
                 data = build_batch(records, max_timestamp_ms=17)
             case "type":
+                # Kafka: it then takes the newest time for that of all. We look at each.
+                records = [r._replace(timestamp_ms=records[0].timestamp_ms) for r in records]
                 data = build_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME)
             case _:
                 data = build_batch([Record(0, -1, b"k", b"x" * 7000)])
@@ -374,10 +383,15 @@ class History:
             leader_epoch=epoch,
             producer_id=-1 if what == "plain" else producer_id,
             producer_epoch=-1 if what == "plain" else 0,
-            base_sequence=-1 if what == "plain" else offset,
+            base_sequence=-1 if what == "plain" else self._next_replicated(producer_id, records),
             is_transactional=what == "transactional",
         )
         return build_empty_batch(read_header(batch)) if rng.random() < 0.1 else batch
+
+    def _next_replicated(self, producer_id: int, records: list[Record]) -> int:
+        sequence = self.replicated[producer_id]
+        self.replicated[producer_id] += len(records)
+        return sequence
 
     # Everything else
 
@@ -403,7 +417,9 @@ class History:
 
     def _delete_records(self) -> str:
         start, limits = self.twins.state.log_start_offset, self.twins.limits()
-        offset = self.rng.randint(start, max(min(limits), start))
+        if min(limits) < start:
+            return "left out: Kafka's high watermark is below the log start"
+        offset = self.rng.randint(start, min(limits))
         if self.rng.random() < 0.1:
             offset = max(limits) + 1
         return f"below {offset}: {self.twins.delete_records(offset)}"

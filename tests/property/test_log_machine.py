@@ -83,6 +83,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def writer(self) -> LogWriter:
+        # As in Kafka: of whom only a marker is known, the next sequence is expected to be 0.
+        for producer_id, entry in self.log.producer_state.entries.items():
+            if not entry.batches:
+                self.history.sequences[producer_id] = 0
         return LogWriter(self.log, self.clock, self.history)
 
     @initialize(flushes=st.booleans(), preallocates=st.booleans())

@@ -48,3 +48,8 @@ class HangingStorage(DirectoryStorage):
 def open_hanging_at(hanging: Path, directory: Path) -> DirectoryStorage:
     """Open a storage that hangs in one directory, and works in others."""
     return HangingStorage(directory) if directory == hanging else DirectoryStorage(directory)
+
+
+def open_elsewhere(elsewhere: Path, directory: Path) -> DirectoryStorage:
+    """Open another directory than the one that was asked for."""
+    return DirectoryStorage(elsewhere)

@@ -8,11 +8,13 @@ from pyspark import cloudpickle
 
 from siltstone.cleaner.local import LocalEngine
 from siltstone.cleaner.reference import ReferenceEngine
-from siltstone.errors import CorruptBatchError, EngineError
+from siltstone.errors import CleaningAbortedError, CorruptBatchError, EngineError
+from siltstone.log import filenames
 from siltstone.spark.engine import SparkEngine
+from siltstone.spark.forms import Stages
 from tests.spark import flaky_storage
 from tests.spark.conftest import Engines
-from tests.spark.flaky_storage import FlakyStorage, open_flaky_at
+from tests.spark.flaky_storage import FlakyStorage, open_elsewhere, open_flaky_at
 from tests.spark.passes import (
     damage,
     fingerprint,
@@ -71,6 +73,25 @@ def test_the_engine_raises_the_error_of_a_single_plan(engine: SparkEngine, tmp_p
 
     with pytest.raises(CorruptBatchError, match="header says CRC"):
         engine.run(plan)
+
+
+@pytest.mark.parametrize("stages", [Stages.FUSED, Stages.STAGED])
+def test_a_segment_that_is_gone_means_that_the_log_changed(
+    engines: Engines, tmp_path: Path, stages: Stages
+) -> None:
+    (plan,) = plan_random_logs(tmp_path, seed=13)
+    filenames.log_path(plan.directory, plan.sources[-1].base_offset).unlink()
+
+    with pytest.raises(CleaningAbortedError, match="orders-0: the log changed: plan again"):
+        engines.get(stages=stages).run(plan)
+
+
+def test_workers_that_do_not_see_a_directory_say_so(engines: Engines, tmp_path: Path) -> None:
+    (plan,) = plan_random_logs(tmp_path, seed=14)
+    elsewhere = partial(open_elsewhere, tmp_path / "nowhere")
+
+    with pytest.raises(EngineError, match="workers must see the log directory under the driver's"):
+        engines.get(open_storage=elsewhere).run(plan)
 
 
 def test_attempts_that_fail_leave_nothing_and_change_nothing(

@@ -20,7 +20,7 @@ from siltstone.cli.options import (
 from siltstone.cli.output import OutputFormat
 from siltstone.cli.tables import Column, print_table
 from siltstone.clock import SystemClock
-from siltstone.errors import UnknownTopicError
+from siltstone.errors import StorageError, UnknownTopicError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.log_reader import LogReader
@@ -59,15 +59,22 @@ def verify(
     check_log_dirs(befores)
     now_ms = SystemClock().now_ms() if now is None else now
     paths = resolve_log_dirs(log_dir)
-    reports = [
-        verify_partition(_request(reader, partition, paths, befores, now_ms, deep=deep))
-        for partition in find_partitions(reader, topics)
-    ]
+    reports = []
+    is_ok = True
+    for partition in find_partitions(reader, topics):
+        request = _request(reader, partition, paths, befores, now_ms, deep=deep)
+        try:
+            reports.append(verify_partition(request))
+        except StorageError as error:
+            # One that cannot be read stops no other.
+            output.print_message(f"silt: error: {partition}: {error}")
+            is_ok = False
+    is_ok = is_ok and all(report.is_ok for report in reports)
     if output_format is OutputFormat.JSON:
-        output.print_json(_describe(reports))
+        output.print_json(_describe(reports, is_ok=is_ok))
     else:
         _print_text(reports)
-    if not all(report.is_ok for report in reports):
+    if not is_ok:
         raise typer.Exit(1)
 
 
@@ -98,9 +105,9 @@ def _find_log_dir(partition: TopicPartition, paths: Sequence[Path]) -> Path | No
     return next((path for path in paths if (path / name).is_dir()), None)
 
 
-def _describe(reports: Sequence[Report]) -> dict[str, Any]:
+def _describe(reports: Sequence[Report], *, is_ok: bool) -> dict[str, Any]:
     return {
-        "ok": all(report.is_ok for report in reports),
+        "ok": is_ok,
         "violations": [_describe_finding(f) for report in reports for f in report.violations],
         "warnings": [_describe_finding(f) for report in reports for f in report.warnings],
         "partitions": [

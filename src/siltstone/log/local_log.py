@@ -282,6 +282,8 @@ class LocalLog:
                 active = self.segments.active
                 active.become_inactive()
                 active.flush()
+                # After a clean stop nobody looks for what is missing, like a transaction index.
+                self._fs.fsync_dir(self.directory)
         self.abandon(self.directory)
 
     def abandon(self, directory: Path) -> None:

@@ -34,6 +34,7 @@ class DirectoryState:
     partitions: tuple[TopicPartition, ...]
     doomed: tuple[str, ...]  # partition directories that wait for their removal
     topic_ids: Mapping[TopicPartition, TopicId]
+    empty: frozenset[TopicPartition] = frozenset()  # directories without a single log file
     recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
     log_start_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
@@ -43,6 +44,7 @@ def read_directory(fs: FileSystem, path: Path) -> DirectoryState:
     partitions = []
     doomed = []
     topic_ids = {}
+    empty = set()
     for name in fs.list_names(path):
         if not (path / name).is_dir() or filenames.is_foreign_dir(name):
             continue
@@ -54,6 +56,8 @@ def read_directory(fs: FileSystem, path: Path) -> DirectoryState:
             doomed.append(name)
         elif parsed.state is DirState.LIVE:
             partitions.append(parsed.partition)
+            if not any(filenames.LOG in file for file in fs.list_names(path / name)):
+                empty.add(parsed.partition)
             metadata_path = path / name / filenames.PARTITION_METADATA
             metadata = fs.read_file(metadata_path)
             if metadata is not None:
@@ -63,6 +67,7 @@ def read_directory(fs: FileSystem, path: Path) -> DirectoryState:
         partitions=tuple(partitions),
         doomed=tuple(doomed),
         topic_ids=topic_ids,
+        empty=frozenset(empty),
         recovery_points=_read_offsets(fs, path / filenames.RECOVERY_POINTS),
         log_start_offsets=_read_offsets(fs, path / filenames.LOG_START_OFFSETS),
     )

@@ -25,7 +25,7 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_directory import LogDirectory, iter_live
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.recovery import LoadRequest
-from siltstone.log.topic_catalog import merge_topics
+from siltstone.log.topic_catalog import find_places, merge_topics
 from siltstone.log.topic_store import FileTopicStore, TopicMetadata
 from siltstone.settings import settings_of
 
@@ -59,7 +59,9 @@ class LogManager:
             for path in paths:
                 self._open_directory(path)
             self._store = FileTopicStore(self._fs, [d.path for d in self.directories])
-            self._topics = merge_topics(self._store, [(d.path, d.state) for d in self.directories])
+            states = [(d.path, d.state) for d in self.directories]
+            self._places = find_places(states)
+            self._topics = merge_topics(self._store, states, self._places)
             self._load()
         except BaseException:
             # Without a word about a clean stop: what was not opened yet may need recovery.
@@ -252,6 +254,8 @@ class LogManager:
             for name in directory.state.doomed:
                 self._doomed.add([directory.path / name], self._clock.now_ms())
             for partition in directory.state.partitions:
+                if self._places[partition] != directory.path:
+                    continue
                 with _guard(directory), _quarantine(directory, partition):
                     self._open_log(directory, partition)
                     if (known := self._store.find(partition.topic)) is not None:

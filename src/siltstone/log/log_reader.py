@@ -17,7 +17,7 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_directory import DirectoryState, read_directory
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.recovery import LoadRequest
-from siltstone.log.topic_catalog import merge_topics
+from siltstone.log.topic_catalog import find_places, merge_topics
 from siltstone.log.topic_store import FileTopicStore, TopicMetadata
 
 _ATTEMPTS: Final = 5  # an owner that rolls, cleans or deletes takes files away under our hands
@@ -48,7 +48,8 @@ class LogReader:
             path: read_directory(self._fs, path) for path in paths
         }
         store = FileTopicStore(self._fs, self._paths)
-        self._topics = merge_topics(store, self._states.items())
+        self._places = find_places(self._states.items())
+        self._topics = merge_topics(store, self._states.items(), self._places)
         self._logs: dict[TopicPartition, tuple[Signature, PartitionLog]] = {}
 
     def topics(self) -> list[TopicMetadata]:
@@ -69,9 +70,7 @@ class LogReader:
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic that lie in these directories."""
         self.describe(topic)
-        return sorted(
-            p.partition for s in self._states.values() for p in s.partitions if p.topic == topic
-        )
+        return sorted(p.partition for p in self._places if p.topic == topic)
 
     def get_log(self, partition: TopicPartition) -> PartitionLog:
         """Return a log as it is on disk now; opened anew unless it has only grown at its end."""
@@ -125,9 +124,9 @@ class LogReader:
         )
 
     def _find_directory(self, partition: TopicPartition) -> Path:
-        for path, state in self._states.items():
-            if partition in state.partitions:
-                return path
+        path = self._places.get(partition)
+        if path is not None:
+            return path
         self.describe(partition.topic)
         raise UnknownTopicError(partition.topic, partition.partition)
 

@@ -435,7 +435,9 @@ class Segment:
         if 0 < entry.position < self.size_bytes:
             with contextlib.suppress(CorruptBatchError):
                 header = self._header_at(entry.position).header
-                if header.base_offset <= entry.offset <= header.last_offset:
+                # It may speak of a later batch: before 4.0 Kafka made one entry for all batches
+                # of an append. What lies in front of this one ends below the offset all the same.
+                if header.base_offset <= entry.offset:
                     return True
         # Every look-up may come by here again: once is enough.
         if not self._is_known_wrong:

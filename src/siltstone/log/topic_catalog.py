@@ -14,22 +14,39 @@ from siltstone.log.log_directory import DirectoryState
 from siltstone.log.topic_store import TopicMetadata, TopicStore
 
 
+def find_places(states: Iterable[tuple[Path, DirectoryState]]) -> dict[TopicPartition, Path]:
+    """Return the log directory of every partition; raise CorruptCheckpointError if it has two.
+
+    A directory without a log file beside one with some is left over from an attempt to create the
+    partition on a disk that refused.
+    """
+    places: dict[TopicPartition, tuple[Path, bool]] = {}
+    for path, state in states:
+        for partition in state.partitions:
+            is_empty = partition in state.empty
+            if partition not in places or places[partition][1]:
+                places[partition] = (path, is_empty)
+            elif not is_empty:
+                other = places[partition][0] / str(partition)
+                raise CorruptCheckpointError(
+                    path / str(partition), f"is the same partition as {other}: delete one of them"
+                )
+    return {partition: path for partition, (path, _) in places.items()}
+
+
 def merge_topics(
-    store: TopicStore, states: Iterable[tuple[Path, DirectoryState]]
+    store: TopicStore,
+    states: Iterable[tuple[Path, DirectoryState]],
+    places: Mapping[TopicPartition, Path],
 ) -> dict[str, TopicMetadata]:
     """Return every topic by name; raise CorruptCheckpointError if ids contradict each other."""
     partitions: dict[str, set[int]] = defaultdict(set)
     found_ids: dict[str, TopicId] = {}
     stored = {metadata.topic: metadata for metadata in store.list()}
-    places: dict[TopicPartition, Path] = {}
     for path, state in states:
         for partition in state.partitions:
-            if partition in places:
-                other = places[partition] / str(partition)
-                raise CorruptCheckpointError(
-                    path / str(partition), f"is the same partition as {other}: delete one of them"
-                )
-            places[partition] = path
+            if places.get(partition) != path:
+                continue
             partitions[partition.topic].add(partition.partition)
             _check_id(path, partition, state.topic_ids, found_ids, stored)
 

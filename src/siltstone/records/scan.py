@@ -34,6 +34,7 @@ Records = NDArray[Any]  # of kernels.RECORD_DTYPE
 # Enough for a chunk of 8 MiB in batches of 2 kB; a fuller chunk takes another round.
 _BATCHES_PER_ROUND: Final = 4096
 _MAX_OFFSET: Final = 2**63 - 1
+_MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, key, value, headers
 
 
 class Walk(NamedTuple):
@@ -90,26 +91,45 @@ def scan(data: Buffer, batches: Batches, *, limit_bytes: int) -> Scan:
     `limit_bytes` bounds what one compressed batch may unfold to.
     """
     array = as_bytes(data)
-    records = np.empty(int(batches["record_count"].sum()), kernels.RECORD_DTYPE)
     if not (batches["attributes"] & CODEC_MASK).any():
-        _, refused = kernels.index_batches(array, batches, records)
-        if refused >= 0:
-            _explain(data, int(batches["position"][refused]), limit_bytes)
+        records = _make_room(batches, batches["size_bytes"] - HEADER_SIZE)
+        if records is None or kernels.index_batches(array, batches, records)[1] >= 0:
+            _explain(data, batches, limit_bytes)
         return Scan(batches, records, (array,) * len(batches))
 
-    payloads = []
-    first = 0
+    payloads: list[Bytes] = []
+    spans: list[tuple[int, int]] = []
     for row in batches:
         position = int(row["position"])
         payload, start, end = array, position + HEADER_SIZE, position + int(row["size_bytes"])
         if row["attributes"] & CODEC_MASK and end > start:
-            payload = as_bytes(read_batch(data, position).payload(limit_bytes))
+            try:
+                payload = as_bytes(read_batch(data, position).payload(limit_bytes))
+            except DecodeError:
+                _explain(data, batches, limit_bytes)
             start, end = 0, payload.size
-        if kernels.index_records(payload, start, end, row, records, first) < 0:
-            _explain(data, position, limit_bytes)
         payloads.append(payload)
+        spans.append((start, end))
+    records = _make_room(batches, np.array([end - start for start, end in spans]))
+    if records is None:
+        _explain(data, batches, limit_bytes)
+    first = 0
+    for row, payload, (start, end) in zip(batches, payloads, spans, strict=True):
+        if kernels.index_records(payload, start, end, row, records, first) < 0:
+            _explain(data, batches, limit_bytes)
         first += int(row["record_count"])
     return Scan(batches, records, tuple(payloads))
+
+
+def _make_room(batches: Batches, payload_bytes: NDArray[Any]) -> Records | None:
+    """Make an array for the records; None if a batch says it has more than fit its payload.
+
+    A count is believed only this far, or a batch of a hundred bytes could ask for all memory.
+    """
+    counts = batches["record_count"].astype(np.int64)
+    if (counts * _MIN_RECORD_BYTES > payload_bytes).any():
+        return None
+    return np.empty(int(counts.sum()), kernels.RECORD_DTYPE)
 
 
 class RecordCheck(NamedTuple):
@@ -127,18 +147,19 @@ def check_records(
 
     Offsets must follow on each other without gaps: a producer has nothing compacted.
     """
+    header = batch.header
     payload = as_bytes(batch.payload(limit_bytes))
     end, keyless, untimely, max_timestamp_ms = kernels.check_records(
         payload,
         0,
         payload.size,
-        batch.header.record_count,
-        batch.header.base_timestamp_ms,
+        header.record_count,
+        header.base_timestamp_ms,
         needs_keys,
         oldest_ms,
         newest_ms,
     )
-    if end < 0:
+    if end < 0 or not 0 <= header.record_count <= max(header.last_offset_delta + 1, 0):
         plain_check_records(
             batch,
             needs_keys=needs_keys,
@@ -218,11 +239,14 @@ def _reason(data: Buffer, position: int, next_offset: int, *, check_crc: bool) -
     raise AssertionError(f"kernel and twin disagree about the batch at position {position}")
 
 
-def _explain(data: Buffer, position: int, limit_bytes: int) -> NoReturn:
-    try:
-        for _ in read_batch(data, position).iter_records(limit_bytes):
-            pass
-    except DecodeError as error:
-        # A batch counts positions from its own start, whoever called from the start of the chunk.
-        raise MalformedDataError(position + error.position, error.reason) from None
-    raise AssertionError(f"kernel and twin disagree about the records at position {position}")
+def _explain(data: Buffer, batches: Batches, limit_bytes: int) -> NoReturn:
+    """Raise what the plain code says about the first of the batches that it refuses."""
+    for row in batches:
+        position = int(row["position"])
+        try:
+            for _ in read_batch(data, position).iter_records(limit_bytes):
+                pass
+        except DecodeError as error:
+            # A batch counts positions from its own start, whoever called from that of the chunk.
+            raise MalformedDataError(position + error.position, error.reason) from None
+    raise AssertionError("kernel and twin disagree about the records of a chunk")

@@ -4,7 +4,6 @@ A plain context is enough. The engine moves a few packed values per task, for wh
 SQL session on top of them would double the time to the first result.
 """
 
-import atexit
 import os
 import signal
 import sys
@@ -19,9 +18,9 @@ from pyspark.java_gateway import launch_gateway
 
 from siltstone.cleaner.warm_up import warm_up, warm_up_stages
 from siltstone.errors import EngineError
-from siltstone.spark import class_archive
-from siltstone.spark.driver_jvm import GatewayAddress, is_ours_to_start, launch
+from siltstone.spark.driver_jvm import GatewayAddress
 from siltstone.spark.failures import SPARK_FAILURES, explain
+from siltstone.spark.launch import launch_driver
 from siltstone.spark.mailbox import Mailbox
 from siltstone.spark.package import DAEMON_MODULE, build_package
 
@@ -30,7 +29,6 @@ DEFAULT_MASTER: Final = "local[*]"
 Gateway: TypeAlias = Any  # py4j's, which has no type hints
 Started: TypeAlias = tuple[SparkContext, Mailbox]
 
-_DEFAULT_MEMORY: Final = "1g"  # Spark's own default
 _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.app.name": "siltstone",
     "spark.ui.enabled": "false",
@@ -81,6 +79,14 @@ class Session:
                 self._started = start_context(self._master, self._conf, gateway)
             return self._started
 
+    def warm_up(self) -> None:
+        """Start, and let a worker be forked for the first task to find."""
+        context, _ = self.start()
+        try:
+            context.parallelize([None], 1).foreach(_do_nothing)
+        except SPARK_FAILURES as error:
+            raise EngineError(f"Spark does not work at {self._master}: {explain(error)}") from error
+
     def close(self) -> None:
         """Stop the context; the next start makes a new one."""
         with self._lock:
@@ -91,14 +97,10 @@ class Session:
 
 def find_or_start_gateway(master: str, conf: Mapping[str, str]) -> Gateway | None:
     """Return the way to a JVM of ours; None if PySpark has one or is to start it."""
-    if SparkContext._gateway is not None or not is_ours_to_start(master, conf):
+    if SparkContext._gateway is not None:
         return None
-    archive = class_archive.archive_path()
-    options = class_archive.use_options(archive)
-    if not options:
-        atexit.register(class_archive.make_soon, archive)
-    jvm = launch(options, conf.get("spark.driver.memory", _DEFAULT_MEMORY))
-    return connect(jvm.wait_for_gateway())
+    jvm = launch_driver(master, conf)
+    return None if jvm is None else connect(jvm.wait_for_gateway())
 
 
 def connect(address: GatewayAddress) -> Gateway:
@@ -147,6 +149,10 @@ def _send_package(context: SparkContext) -> None:
     # Files arrive in the directory that an executor, and so its Python, is started in.
     paths = [package.name, context.environment.get("PYTHONPATH")]
     context.environment["PYTHONPATH"] = ":".join(path for path in paths if path)
+
+
+def _do_nothing(_: object) -> None:
+    pass
 
 
 @contextmanager

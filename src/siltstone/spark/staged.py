@@ -6,7 +6,7 @@ rewrites. Keys and survivors travel as packed blocks, one row each.
 """
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -32,8 +32,9 @@ from siltstone.cleaner.stages import (
 from siltstone.errors import SiltstoneError
 from siltstone.log.filesystem import FileSystem
 from siltstone.spark.jobs import run_job
-from siltstone.spark.mailbox import Address, Mailbox
-from siltstone.spark.tasks import OpenStorage, attempt_name
+from siltstone.spark.mailbox import Address, Box, Mailbox
+from siltstone.spark.task_io import TaskIo
+from siltstone.spark.tasks import absence_explained, this_task
 
 Row: TypeAlias = tuple[int, tuple[int, bytes]]  # where to, and a block of the slice it is about
 
@@ -42,12 +43,18 @@ class StagedRun:
     """Carries out one plan."""
 
     def __init__(
-        self, context: SparkContext, mailbox: Mailbox, plan: CleaningPlan, open_storage: OpenStorage
+        self,
+        context: SparkContext,
+        mailbox: Mailbox,
+        plan: CleaningPlan,
+        io: TaskIo,
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
         self._context = context
         self._mailbox = mailbox
         self._plan = plan
-        self._open_storage = open_storage
+        self._io = io
+        self._on_wait = on_wait
 
     def run(self, slice_bytes: int) -> PassResult:
         """Write the cleaned files of the plan."""
@@ -69,7 +76,7 @@ class StagedRun:
         share_of = [n for n, share in enumerate(shares) for _ in share.slices]
         range_count = len(slices)
         with self._mailbox.open_box() as box:
-            index = _Index(self._plan, self._open_storage, range_count, known, box.address)
+            index = _Index(self._plan, self._io, range_count, known, box.address)
             survivors = (
                 self._context.parallelize(slices, len(slices))
                 .mapPartitions(index)
@@ -78,32 +85,40 @@ class StagedRun:
                 .partitionBy(len(shares), _is_number)
             )
             # A job must have a last stage; this one does not look at what it is given.
-            job = run_job(self._context, lambda: self._context.runJob(survivors, _ignore, [0]), box)
+            letters = self._run(lambda: self._context.runJob(survivors, _ignore, [0]), box)
             # Stages in the middle may run twice for one slice, and then say the same twice.
-            reports = {report.number: report for report in _letters(job)}
+            reports = {report.number: report for report in letters}
         return [reports[part.number] for part in slices], survivors
 
     def _rewrite(self, survivors: RDD[Row], orders: Sequence[ShareOrder]) -> list[ShareResult]:
         with self._mailbox.open_box() as box:
-            rewrite = _Rewrite(self._plan, self._open_storage, orders, box.address)
-            job = survivors.mapPartitionsWithIndex(rewrite)
-            return list(_letters(run_job(self._context, job.count, box)))
+            rewrite = _Rewrite(self._plan, self._io, orders, box.address)
+            return list(self._run(survivors.mapPartitionsWithIndex(rewrite).count, box))
+
+    def _run(self, action: Callable[[], object], box: Box) -> Iterator[Any]:
+        """Pass on what tasks send; raise the first error among it, which ends the job."""
+        with closing(run_job(self._context, action, box, self._on_wait)) as letters:
+            for letter in letters:
+                if isinstance(letter, SiltstoneError):
+                    raise letter
+                yield letter
 
 
 @dataclass(frozen=True, slots=True)
 class _Index:
     plan: CleaningPlan
-    open_storage: OpenStorage
+    io: TaskIo
     range_count: int
     known: Sequence[SliceModes] | None
     address: Address
 
     def __call__(self, slices: Iterable[Slice]) -> Iterator[Row]:
-        storage = self.open_storage(self.plan.directory)
+        storage = self.io.open(self.plan, this_task())
         for part in slices:
             known = None if self.known is None else self.known[part.number]
             try:
-                report, blocks = index_slice(self.plan, storage, part, self.range_count, known)
+                with absence_explained(self.plan):
+                    report, blocks = index_slice(self.plan, storage, part, self.range_count, known)
             except SiltstoneError as error:
                 self.address.send(error)
                 continue
@@ -127,31 +142,23 @@ class _Resolve:
 @dataclass(frozen=True, slots=True)
 class _Rewrite:
     plan: CleaningPlan
-    open_storage: OpenStorage
+    io: TaskIo
     orders: Sequence[ShareOrder]
     address: Address
 
     def __call__(self, number: int, rows: Iterable[Row]) -> Iterator[None]:
-        storage = self.open_storage(self.plan.directory)
+        task = this_task()
+        storage = self.io.open(self.plan, task)
         survivors = (block for _, block in rows)
         try:
-            result = rewrite_share(
-                self.plan, storage, attempt_name(), self.orders[number], survivors
-            )
+            with absence_explained(self.plan):
+                order = self.orders[number]
+                result = rewrite_share(self.plan, storage, str(task), order, survivors)
         except SiltstoneError as error:
             self.address.send(error)
         else:
             self.address.send(result)
         return iter(())
-
-
-def _letters(job: Generator[Any, None, None]) -> Iterator[Any]:
-    """Pass on what tasks send; raise the first error among it, which ends the job."""
-    with closing(job):
-        for letter in job:
-            if isinstance(letter, SiltstoneError):
-                raise letter
-            yield letter
 
 
 def _is_number(number: int) -> int:

@@ -4,42 +4,54 @@ An error that is ours concerns one partition and would come again: it is an outc
 Whatever else goes wrong may have to do with the machine, and is raised for Spark to try again.
 """
 
-from collections.abc import Callable
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
 
 from pyspark import TaskContext
 
 from siltstone.cleaner.local import LocalEngine
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
-from siltstone.cleaner.storage import PassStorage
-from siltstone.errors import SiltstoneError
+from siltstone.errors import EngineError, SiltstoneError
 from siltstone.spark.mailbox import Address
-
-OpenStorage: TypeAlias = Callable[[Path], PassStorage]
+from siltstone.spark.task_io import TaskIo, TaskName
 
 
 @dataclass(frozen=True, slots=True)
 class FusedTask:
     """Carries out a whole plan, and sends what became of it."""
 
+    io: TaskIo
     address: Address
-    open_storage: OpenStorage
 
     def __call__(self, plan: CleaningPlan) -> None:
         """Run in a worker."""
+        task = this_task()
         try:
-            result = LocalEngine(attempt_name(), self.open_storage).run(plan)
+            with absence_explained(plan):
+                result = LocalEngine(str(task), lambda _: self.io.open(plan, task)).run(plan)
         except SiltstoneError as error:
             self.address.send(PassOutcome(plan, error=error))
         else:
             self.address.send(PassOutcome(plan, result))
 
 
-def attempt_name() -> str:
-    """Name this attempt at a task: no two of one context share it."""
+def this_task() -> TaskName:
+    """Name this attempt at a task."""
     task = TaskContext.get()
     assert task is not None, "not inside of a Spark task"
-    return f"{task.stageId()}.{task.attemptNumber()}.{task.taskAttemptId()}"
+    return TaskName(task.stageId(), task.partitionId(), task.taskAttemptId())
+
+
+@contextmanager
+def absence_explained(plan: CleaningPlan) -> Iterator[None]:
+    """Turn the absence of a segment into an error that says what to do about it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise EngineError(
+            f"{plan.partition}: there is no {error.filename} on {socket.gethostname()}: "
+            "workers must see the log directory under the driver's path"
+        ) from error

@@ -793,7 +793,6 @@ def _set(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
         _set("groups", 0, "outputs", 0, "files", 0, "size_bytes", value=1),
         _set("groups", 0, "base_offsets", value=[12]),
         _set("inputs", 0, "size_bytes", value=1),
-        _set("inputs", 0, "crc32c", value=1),
         _set("plan", "partition", value={"topic": "orders", "partition": 7}),
         _set("plan", "pass_id", value="another"),
         _set("plan", value={}),
@@ -819,6 +818,27 @@ def test_a_manifest_that_counts_wrongly_but_adds_up_is_found(log: CleanedLog) ->
 
     assert broken(verify(log)) == set()
     assert broken(verify(log, against=True)) == {"I7"}
+
+
+def test_a_manifest_that_read_other_bytes_than_the_one_before_it_left_is_worth_a_warning(
+    log: CleanedLog,
+) -> None:
+    """A pass that ends between its swap and its manifest is repeated, and does no harm."""
+    log.after.edit_manifest(_set("inputs", 0, "crc32c", value=1))
+
+    report = verify(log)
+
+    assert (broken(report), broken(report, Severity.WARNING)) == (set(), {"I7"})
+
+
+def test_a_change_since_the_last_pass_may_be_a_pass_that_was_killed(log: CleanedLog) -> None:
+    log.after.change_record(log.after.find("d"), value=b"other value!")
+    assert broken(verify(log)) == {"I7"}
+
+    (log.after.log_dir / filenames.CLEAN_SHUTDOWN).unlink()
+
+    report = verify(log)
+    assert (broken(report), broken(report, Severity.WARNING)) == (set(), {"I7"})
 
 
 def test_a_manifest_that_is_no_json_is_found(log: CleanedLog) -> None:

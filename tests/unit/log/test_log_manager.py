@@ -370,6 +370,7 @@ class TestPlacing:
         manager.create_topic("a", 1)
         manager.close()
         (dirs[1] / "a-0").mkdir(parents=True)
+        (dirs[1] / "a-0" / "00000000000000000000.log").touch()
 
         with pytest.raises(CorruptCheckpointError) as error:
             open_manager(2)
@@ -377,6 +378,16 @@ class TestPlacing:
         assert "a-0" in str(error.value)
         assert str(dirs[0]) in str(error.value)
         assert str(dirs[1]) in str(error.value)
+
+    def test_what_a_refused_creation_left_behind_is_no_second_partition(
+        self, open_manager: OpenManager, dirs: list[Path]
+    ) -> None:
+        manager = open_manager()
+        manager.create_topic("a", 1)
+        manager.close()
+        (dirs[1] / "a-0").mkdir(parents=True)
+
+        assert open_manager(2).get_log(TopicPartition("a", 0)).directory == dirs[0] / "a-0"
 
 
 class TestDeletingTopics:

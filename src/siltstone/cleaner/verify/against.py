@@ -8,7 +8,7 @@ from siltstone.cleaner.verify.against_records import (
 )
 from siltstone.cleaner.verify.batches import CHUNK_BYTES
 from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
-from siltstone.cleaner.verify.findings import Findings
+from siltstone.cleaner.verify.findings import Findings, Severity
 from siltstone.cleaner.verify.history import PassHistory
 from siltstone.cleaner.verify.joined import JoinedLogs
 from siltstone.cleaner.verify.manifests import PassRecord, mark_of
@@ -28,7 +28,7 @@ def verify_against(
 ) -> None:
     """Check everything that takes two states of a log to tell."""
     _check_offsets(before, after, config, findings)
-    _check_untouched(fs, before, after, history.end_offset, findings)
+    _check_untouched(fs, before, after, history, findings)
     logs = JoinedLogs(before, after, history, findings)
     check_survivors(logs)
     removed = check_removals(logs)
@@ -65,28 +65,25 @@ def _check_offsets(
 
 
 def _check_untouched(
-    fs: FileSystem, before: LogTable, after: LogTable, end_offset: int, findings: Findings
+    fs: FileSystem, before: LogTable, after: LogTable, history: PassHistory, findings: Findings
 ) -> None:
     """Check I8: segments from the end of the pass on are the same bytes, and maybe more."""
     segments = {segment.base_offset: segment for segment in after.files.segments}
     for old in before.files.segments:
-        if old.base_offset < end_offset or old.base_offset < after.files.log_start_offset:
+        if old.base_offset < history.end_offset or old.base_offset < after.files.log_start_offset:
             continue
         new = segments.get(old.base_offset)
+        # A pass that was not finished may have been there.
+        is_sure = old.base_offset >= history.reach_offset
+        severity = Severity.VIOLATION if is_sure else Severity.WARNING
         if new is None:
-            findings.violation(
-                "I8", "is gone, though no pass got there", file=old.name, offset=old.base_offset
-            )
+            message = "is gone, though no pass has been there"
+            findings.add(severity, "I8", message, old.name, offset=old.base_offset)
             continue
         position = _find_difference(fs, old, new, before.walker.end_of(old))
         if position is not None:
-            findings.violation(
-                "I8",
-                "has other bytes than before, though no pass got there",
-                file=new.name,
-                position=position,
-                offset=old.base_offset,
-            )
+            message = "has other bytes than before, though no pass has been there"
+            findings.add(severity, "I8", message, new.name, position, old.base_offset)
 
 
 def _find_difference(fs: FileSystem, old: SegmentFiles, new: SegmentFiles, end: int) -> int | None:

@@ -6,6 +6,7 @@ last record is the same one, or was a tombstone and nothing of the key is left.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -69,7 +70,7 @@ def check_removals(logs: JoinedLogs) -> Counter[str]:
     bases = np.array([s.base_offset for s in before.files.segments], np.int64)
     slots = np.searchsorted(bases, before.offsets, side="right") - 1
     # A pass takes aborted data out of whole segments, also where it has not seen all keys.
-    in_reach = bases[np.maximum(slots, 0)] < logs.end_offset
+    in_reach = bases[np.maximum(slots, 0)] < logs.reach_offset
     markers = take((before.flags & CONTROL) != 0)
     counts["markers_removed"] = len(markers)
     for number in markers.tolist():
@@ -80,10 +81,13 @@ def check_removals(logs: JoinedLogs) -> Counter[str]:
         _note_unknown(logs, "I8", undecided, "went, and were undecided when the copy was made")
     else:
         logs.note_records("I8", before, before.offsets[undecided], "went before it was decided")
-    _explain_young(logs, take(before.offsets >= logs.end_offset))
+    young = take(before.offsets >= logs.reach_offset)
+    message = f"is gone, though no pass got beyond offset {logs.reach_offset}"
+    logs.note_records("I7", before, before.offsets[young], message)
     counts["keyless_removed"] = len(take((before.flags & KEYLESS) != 0))
     in_pass = logs.is_committed & (logs.offsets < logs.end_offset)
     counts["superseded"] = len(take(find_superseded(logs.keys, in_pass)[:count]))
+    _take_unfinished(logs, take)
     tombstones = take(logs.is_tombstone[:count])
     counts["tombstones_removed"] = len(tombstones)
     for number in tombstones.tolist():
@@ -186,16 +190,19 @@ def _check_states(logs: JoinedLogs, known: Numbers, was: Numbers) -> None:
         logs.note_records("I18", after, offsets, f"was {_STATES[state]}, and is {now} now")
 
 
-def _explain_young(logs: JoinedLogs, numbers: Numbers) -> None:
-    """Explain what went at or above the end: only a pass that failed halfway could do it."""
-    offsets = logs.before.offsets[numbers]
-    message = f"is gone, though no pass got beyond offset {logs.end_offset}"
-    if logs.history.is_complete:
-        logs.note_records("I7", logs.before, offsets, message)
+def _take_unfinished(logs: JoinedLogs, take: Callable[[Bools], Numbers]) -> None:
+    """Explain what was superseded only by records at or above the first dirty offset."""
+    if logs.reach_offset == logs.end_offset:
         return
-    is_superseded = find_superseded(logs.keys, logs.is_committed)[numbers]
-    logs.note_records("I7", logs.before, offsets[~is_superseded], message)
-    logs.note_records("I7", logs.before, offsets[is_superseded], message, Severity.WARNING)
+    in_reach = logs.is_committed & (logs.offsets < logs.reach_offset)
+    numbers = take(find_superseded(logs.keys, in_reach)[: len(logs.before.offsets)])
+    if len(numbers):
+        logs.findings.warning(
+            "I7",
+            f"{len(numbers)} records were superseded at or above the first dirty offset "
+            f"{logs.end_offset}: a pass was not finished",
+            offset=int(logs.before.offsets[numbers[0]]),
+        )
 
 
 def _check_marker(logs: JoinedLogs, number: int) -> None:
@@ -216,10 +223,10 @@ def _check_marker(logs: JoinedLogs, number: int) -> None:
             offset=offset,
         )
         return
-    if offset >= logs.end_offset and logs.history.is_complete:
+    if offset >= logs.reach_offset:
         logs.findings.violation(
             "I7",
-            f"the marker is gone, though no pass got beyond offset {logs.end_offset}",
+            f"the marker is gone, though no pass got beyond offset {logs.reach_offset}",
             offset=offset,
         )
         return

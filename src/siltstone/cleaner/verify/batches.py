@@ -85,7 +85,10 @@ class BatchWalker:
         return _Walk(self, segment).run()
 
     def again(self, segment: SegmentFiles) -> Iterator[Chunk]:
-        """Yield the sound batches of a segment that `check` has gone through."""
+        """Yield the sound batches of a segment that `check` has gone through.
+
+        Raise FileNotFoundError if the file is not the one that it was.
+        """
         file = self._fs.open(segment.path, writable=False)
         end = self._ends[segment.base_offset]
         unsound = self._unsound[segment.base_offset]
@@ -110,8 +113,13 @@ class BatchWalker:
                 # Known from before: not sound, or below the batch in front of it.
                 if position + start in unsound:
                     start += read_header(data, start).size_bytes
+                elif not found.stop_position:
+                    raise FileNotFoundError(segment.path)
             if not start:
-                buffer = bytearray(_size_at(file, position))
+                size = _size_at(file, position)
+                if size <= len(buffer):
+                    raise FileNotFoundError(segment.path)
+                buffer = bytearray(size)
             position += start
 
     def layout(self, segment: SegmentFiles, chunks: Iterable["Columns"]) -> Layout:
@@ -322,4 +330,7 @@ def _may_begin_batch(data: memoryview, *, at_end: bool) -> bool:
 
 
 def _size_at(file: File, position: int) -> int:
-    return read_header(file.read(position, HEADER_SIZE)).size_bytes
+    try:
+        return read_header(file.read(position, HEADER_SIZE)).size_bytes
+    except DecodeError as error:
+        raise FileNotFoundError(file.path) from error

@@ -6,6 +6,7 @@ as they are. What may grow is read before what it speaks of (an index before its
 directory of a running broker does not look inconsistent.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,9 +128,7 @@ def read_log_files(
         },
         segments=tuple(
             _read_segment(directory, base_offset, suffix, following, read)
-            for (base_offset, suffix), following in zip(
-                plan.segments, [*bases[1:], None], strict=True
-            )
+            for (base_offset, suffix), following in itertools.zip_longest(plan.segments, bases[1:])
         ),
         leftovers=tuple(name for name in names if _is_leftover(name)),
         checkpoints=checkpoints,

@@ -21,6 +21,7 @@ class PassHistory:
     passes: tuple[PassRecord, ...]
     is_complete: bool
     end_offset: int  # the first dirty offset after the last of them
+    reach_offset: int  # how far one may have got that was not finished
     now_ms: int
 
     @property
@@ -69,7 +70,11 @@ def find_history(
     offsets = [after.cleaner_checkpoint, before.cleaner_checkpoint]
     offsets += [p.plan.end_offset for p in new]
     end_offset = max((o for o in offsets if o is not None), default=before.log_start_offset)
-    return PassHistory(new, is_complete, end_offset, now_ms)
+    reach_offset = end_offset
+    if not is_complete and after.segments:
+        # Groups that are swapped stay, whatever becomes of the pass; the active one is never in it.
+        reach_offset = max(end_offset, after.segments[-1].base_offset)
+    return PassHistory(new, is_complete, end_offset, reach_offset, now_ms)
 
 
 def _goes_on_from(fs: FileSystem, before: LogFiles, record: PassRecord) -> bool:

@@ -37,6 +37,7 @@ class JoinedLogs:
         self.findings = findings
         self.start_offset = after.files.log_start_offset
         self.end_offset = history.end_offset
+        self.reach_offset = history.reach_offset
 
         # Batches of the whole.
         first_new = int(np.searchsorted(after.batches["base_offset"], before.log_end_offset))
@@ -87,8 +88,8 @@ class JoinedLogs:
     def may_lack_records(self) -> bool:
         """Say whether anything may have come and gone since the copy was made."""
         first_offset = self.before.log_end_offset
-        is_new = (self.offsets >= first_offset) & (self.offsets < self.end_offset)
-        return int(is_new.sum()) < self.end_offset - first_offset
+        is_new = (self.offsets >= first_offset) & (self.offsets < self.reach_offset)
+        return int(is_new.sum()) < self.reach_offset - first_offset
 
     def note_records(
         self,

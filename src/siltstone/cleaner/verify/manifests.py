@@ -14,11 +14,13 @@ from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, OutputFile, OutputSegment, PassCounts
 from siltstone.cleaner.verify.batches import CHUNK_BYTES
 from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
-from siltstone.cleaner.verify.findings import Findings
-from siltstone.errors import SiltstoneError
+from siltstone.cleaner.verify.findings import Findings, Severity
+from siltstone.errors import DecodeError, SiltstoneError
 from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
+from siltstone.records.batch import read_header
 from siltstone.records.crc32c import crc32c
+from siltstone.records.layout import HEADER_SIZE
 
 _VERSION: Final = 1
 
@@ -60,6 +62,11 @@ class PassRecord:
                     file.extension: FileMark(file.size_bytes, file.crc32c) for file in output.files
                 }
         return marks
+
+    def single_source_bytes(self, base_offset: int) -> int:
+        """Return the size of the one source of an output, 0 if it had several."""
+        groups = [group for group in self.groups if group.base_offsets == (base_offset,)]
+        return self.inputs[base_offset].size_bytes if groups else 0
 
     def goes_on_from(self, other: "PassRecord") -> bool:
         """Say whether this pass read what another one has left, as far as both say."""
@@ -111,27 +118,29 @@ def check_manifests(passes: Sequence[PassRecord], findings: Findings) -> None:
     for record in passes:
         for fault in _find_faults(record):
             findings.violation("I7", fault, file=record.name)
-        # By offsets, not by time: clocks go backwards. If none fits, another cleaner was there.
+        # By offsets, not by time: clocks go backwards.
         first_dirty_offset = record.plan.first_dirty_offset
         earlier = [p for p in passes if p is not record and p.plan.end_offset == first_dirty_offset]
         if earlier and not any(record.goes_on_from(p) for p in earlier):
-            findings.violation(
+            findings.warning(
                 "I7",
                 f"read other bytes below offset {first_dirty_offset} than "
-                f"{' or '.join(p.name for p in earlier)} left",
+                f"{' or '.join(p.name for p in earlier)} left: a pass lies between that has no "
+                "manifest",
                 file=record.name,
             )
 
 
 def check_outputs(fs: FileSystem, files: LogFiles, record: PassRecord, findings: Findings) -> None:
     """Check that what the newest pass wrote is there, byte for byte."""
+    severity = severity_of_change(files)
     segments = {segment.base_offset: segment for segment in files.segments}
     for base_offset, marks in record.outputs.items():
         segment = segments.get(base_offset)
         if segment is None:
             if base_offset > files.first_base_offset:
-                findings.violation(
-                    "I7", f"segment {base_offset}, which {record.name} wrote, is gone"
+                findings.add(
+                    severity, "I7", f"segment {base_offset}, which {record.name} wrote, is gone"
                 )
             continue
         for extension, mark in marks.items():
@@ -144,25 +153,45 @@ def check_outputs(fs: FileSystem, files: LogFiles, record: PassRecord, findings:
             )
             name = segment.name_of(extension)
             if extension == filenames.LOG:
-                findings.violation("I7", message, file=name)
+                findings.add(severity, "I7", message, name)
             elif found is not None:
                 # An index may be built anew at any load; whether it is right, I4 and I20 say.
                 findings.warning("I7", message, file=name)
+        limit_bytes = max(record.plan.segment_bytes, record.single_source_bytes(base_offset))
+        if (
+            segment.size_bytes > limit_bytes
+            and _first_batch_bytes(fs, segment) < segment.size_bytes
+        ):
+            findings.violation(
+                "I2",
+                f"{segment.size_bytes} bytes, though a pass may write {limit_bytes}",
+                file=segment.name,
+            )
     kept = set(record.outputs)
     for segment in files.segments:
         if segment.base_offset < record.plan.end_offset and segment.base_offset not in kept:
-            findings.violation("I7", f"{record.name} left no such segment", file=segment.name)
+            findings.add(severity, "I7", f"{record.name} left no such segment", segment.name)
 
 
 def check_kept(record: PassRecord, files: LogFiles, found_count: int, findings: Findings) -> None:
     """Check the number of records in the cleaned segments, if none was removed since."""
     first = min(record.outputs, default=files.first_base_offset)
     if first == files.first_base_offset and found_count != record.kept_count:
-        findings.violation(
+        findings.add(
+            severity_of_change(files),
             "I7",
             f"says that {record.kept_count} records were kept, {found_count} are there",
-            file=record.name,
+            record.name,
         )
+
+
+def severity_of_change(files: LogFiles) -> Severity:
+    """Say how bad it is that a log is not what the newest manifest says.
+
+    If its owner was killed, that may have been in the next pass, after the swap and before the
+    checkpoint: then some groups are new, and no manifest tells of it.
+    """
+    return Severity.VIOLATION if files.was_clean else Severity.WARNING
 
 
 def _find_faults(record: PassRecord) -> list[str]:
@@ -218,6 +247,15 @@ def mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark |
     for position in range(0, segment.size_bytes, CHUNK_BYTES):
         crc = crc32c(file.read(position, CHUNK_BYTES), crc)
     return FileMark(segment.size_bytes, crc)
+
+
+def _first_batch_bytes(fs: FileSystem, segment: SegmentFiles) -> int:
+    """Return the size of a segment's first batch: one that is too large stands alone."""
+    try:
+        file = fs.open(segment.path, writable=False)
+        return read_header(file.read(0, HEADER_SIZE)).size_bytes
+    except DecodeError:
+        return 0
 
 
 def _parse(name: str, fields: dict[str, Any]) -> PassRecord:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from siltstone.cleaner.verify.against import verify_against
-from siltstone.cleaner.verify.batches import BatchWalker, Chunk, Columns, check_segments
+from siltstone.cleaner.verify.batches import BatchWalker, check_segments
 from siltstone.cleaner.verify.files import LogFiles, SegmentFiles, read_log_files
 from siltstone.cleaner.verify.findings import Finding, Findings, Severity
+from siltstone.cleaner.verify.first_walk import FirstWalk
 from siltstone.cleaner.verify.history import find_history
-from siltstone.cleaner.verify.indexes import check_indexes
 from siltstone.cleaner.verify.manifests import (
     PassRecord,
     check_kept,
@@ -22,19 +22,17 @@ from siltstone.cleaner.verify.manifests import (
     check_outputs,
     find_last_pass,
     parse_manifests,
+    severity_of_change,
 )
-from siltstone.cleaner.verify.producers import LastBatchCheck, ProducerCheck, rows_that_count
 from siltstone.cleaner.verify.record_blocks import RecordHasher
 from siltstone.cleaner.verify.records import RecordCheck
 from siltstone.cleaner.verify.tables import read_table
-from siltstone.cleaner.verify.transactions import Ledger, Place, check_transaction_indexes
-from siltstone.errors import CorruptBatchError, DecodeError, LogDirOfflineError
+from siltstone.cleaner.verify.transactions import check_transaction_indexes
+from siltstone.errors import CorruptBatchError, LogDirOfflineError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
-from siltstone.records.batch import read_batch
-from siltstone.records.layout import CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT
 
 _ATTEMPTS: Final = 5  # an owner that rolls, cleans or deletes takes files away under our hands
 
@@ -84,6 +82,9 @@ class Report:
 def verify_partition(request: VerifyRequest, fs: FileSystem | None = None) -> Report:
     """Check every invariant of a partition; nothing is written, and its owner may be at work."""
     fs = fs or FileSystem()
+    path = request.log_dir / filenames.partition_dir_name(request.partition)
+    if not path.is_dir():
+        raise LogDirOfflineError(path, "does not exist")
     for attempt in range(_ATTEMPTS):
         try:
             verification = _Verification(fs, request)
@@ -92,90 +93,7 @@ def verify_partition(request: VerifyRequest, fs: FileSystem | None = None) -> Re
                 return report
         except FileNotFoundError:
             continue
-    path = request.log_dir / filenames.partition_dir_name(request.partition)
     raise LogDirOfflineError(path, "changes faster than it can be read")
-
-
-class _FirstWalk:
-    """All that headers, markers and checksums tell, from one walk over a log."""
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: LogFiles,
-        findings: Findings,
-        now_ms: int,
-        last_pass: PassRecord | None,
-    ) -> None:
-        self.walker = BatchWalker(fs, files, findings)
-        self.batch_count = 0
-        self.record_count = 0
-        self.output_record_count = 0  # in the segments that the last pass left
-        self.expired_marker_count = 0
-        self.early_horizon_count = 0
-        self.log_end_offset = files.segments[-1].base_offset if files.segments else 0
-        self._files = files
-        self._findings = findings
-        self._now_ms = now_ms
-        self._clean_offset = files.cleaner_checkpoint or 0
-        self._last_pass = last_pass
-        self.ledger = Ledger(findings, files.log_start_offset, self._clean_offset)
-        self.producers = ProducerCheck(files, findings, now_ms, is_own_pass=last_pass is not None)
-        self.last_batches = LastBatchCheck(
-            () if last_pass is None else last_pass.plan.last_records,
-            files.log_start_offset,
-            0 if last_pass is None else last_pass.plan.end_offset,
-        )
-
-    def run(self) -> None:
-        """Walk over all segments."""
-        for segment in self._files.segments:
-            columns = []
-            for chunk in self.walker.check(segment):
-                self._take(chunk)
-                columns.append(Columns.of(chunk))
-            layout = self.walker.layout(segment, columns)
-            check_indexes(segment, layout, self._findings, was_clean=self._files.was_clean)
-
-    def _take(self, chunk: Chunk) -> None:
-        rows = chunk.batches
-        count = int(rows["record_count"].sum())
-        self.batch_count += len(rows)
-        self.record_count += count
-        last_pass = self._last_pass
-        if last_pass is not None and chunk.segment.base_offset < last_pass.plan.end_offset:
-            self.output_record_count += count
-        self.log_end_offset = max(self.log_end_offset, int(rows["last_offset"].max()) + 1)
-        self.last_batches.take(rows)
-        self._count_horizons(chunk)
-        for number in rows_that_count(rows).tolist():
-            self._take_producer(chunk, int(rows["position"][number]))
-
-    def _take_producer(self, chunk: Chunk, position: int) -> None:
-        batch = read_batch(chunk.data, position)
-        header = batch.header
-        place = Place(chunk.segment.name, chunk.position + position, header.base_offset)
-        try:
-            marker = batch.marker()
-        except DecodeError as error:
-            self._findings.violation(
-                "I1", error.reason, file=place.file, position=place.position, offset=place.offset
-            )
-            return
-        self.producers.take(place, header, marker)
-        if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
-            self.ledger.take(place, header, marker)
-
-    def _count_horizons(self, chunk: Chunk) -> None:
-        rows = chunk.batches
-        has_horizon = (rows["attributes"] & DELETE_HORIZON_BIT) != 0
-        if not has_horizon.any():
-            return
-        is_clean = rows["base_offset"] < self._clean_offset
-        is_marker = (rows["attributes"] & CONTROL_BIT) != 0
-        is_due = rows["base_timestamp_ms"] <= self._now_ms
-        self.expired_marker_count += int((has_horizon & is_clean & is_marker & is_due).sum())
-        self.early_horizon_count += int((has_horizon & ~is_clean).sum())
 
 
 class _Verification:
@@ -210,7 +128,7 @@ class _Verification:
         check_manifests(passes, findings)
         last_pass = find_last_pass(files, passes)
 
-        walk = _FirstWalk(self._fs, files, findings, request.now_ms, last_pass)
+        walk = FirstWalk(self._fs, files, findings, request.now_ms, last_pass)
         walk.run()
         is_valid = self._check_offsets(files, walk)
         self._clean_offset = (files.cleaner_checkpoint or 0) if is_valid else files.log_start_offset
@@ -219,7 +137,7 @@ class _Verification:
         check_transaction_indexes(files, walk.ledger, findings)
         check_segments(files, self._clean_offset, request.config.segment_bytes, findings)
         if last_pass is not None:
-            walk.last_batches.finish(last_pass.name, findings)
+            walk.last_batches.finish(last_pass.name, findings, severity_of_change(files))
             check_outputs(self._fs, files, last_pass, findings)
             check_kept(last_pass, files, walk.output_record_count, findings)
         self._expired_count = walk.expired_marker_count
@@ -230,7 +148,7 @@ class _Verification:
             self._verify_against(request.before_dir, files, walk, passes)
         return self._report(walk)
 
-    def _check_offsets(self, files: LogFiles, walk: _FirstWalk) -> bool:
+    def _check_offsets(self, files: LogFiles, walk: FirstWalk) -> bool:
         """Check I5, I8 and I22; say whether the cleaner checkpoint means anything."""
         findings = self._findings
         end_offset = walk.log_end_offset
@@ -284,7 +202,7 @@ class _Verification:
         return True
 
     def _check_records(
-        self, files: LogFiles, walk: _FirstWalk, last_pass: PassRecord | None
+        self, files: LogFiles, walk: FirstWalk, last_pass: PassRecord | None
     ) -> None:
         check = RecordCheck(
             self._findings,
@@ -304,14 +222,15 @@ class _Verification:
             and last_pass.plan.sources[0].base_offset == files.log_start_offset
             and check.tombstone_count != last_pass.counts.tombstones_kept
         ):
-            self._findings.violation(
+            self._findings.add(
+                severity_of_change(files),
                 "I7",
                 f"says that {last_pass.counts.tombstones_kept} tombstones were kept, "
                 f"{check.tombstone_count} are there",
-                file=last_pass.name,
+                last_pass.name,
             )
 
-    def _note_horizons(self, walk: _FirstWalk) -> None:
+    def _note_horizons(self, walk: FirstWalk) -> None:
         if self._expired_count:
             self._findings.warning(
                 "I15",
@@ -326,7 +245,7 @@ class _Verification:
             )
 
     def _verify_against(
-        self, before_dir: Path, files: LogFiles, walk: _FirstWalk, passes: list[PassRecord]
+        self, before_dir: Path, files: LogFiles, walk: FirstWalk, passes: list[PassRecord]
     ) -> None:
         request, findings = self._request, self._findings
         if not (before_dir / filenames.partition_dir_name(request.partition)).is_dir():
@@ -360,7 +279,7 @@ class _Verification:
             findings,
         )
 
-    def _report(self, walk: _FirstWalk | None) -> Report:
+    def _report(self, walk: FirstWalk | None) -> Report:
         files = self._files
         segments: tuple[SegmentFiles, ...] = () if files is None else files.segments
         return Report(

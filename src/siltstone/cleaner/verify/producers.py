@@ -183,10 +183,11 @@ class LastBatchCheck:
             key = int(batches["producer_id"][slot]), int(batches["last_offset"][slot])
             self._missing.discard(key)
 
-    def finish(self, manifest: str, findings: Findings) -> None:
+    def finish(self, manifest: str, findings: Findings, severity: Severity) -> None:
         """Note what has not come by."""
         for producer_id, offset in sorted(self._missing):
-            findings.violation(
+            findings.add(
+                severity,
                 "I20",
                 f"the last batch of producer {producer_id}, which {manifest} names, is gone",
                 offset=offset,

@@ -1,0 +1,101 @@
+"""Winners over slices: the kernels against a dict."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltstone.cleaner import kernels
+from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.cleaner.key_winners import (
+    KeyWinners,
+    mark_survivors,
+    plain_range,
+    plain_survivors,
+)
+from siltstone.records.builder import build_batch
+from siltstone.records.record import Record
+from siltstone.records.scan import as_bytes, walk
+
+WORDS = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[tuple[int, bytes]]:
+    """Draw blocks of several slices with keys in common; each key is in a slice once."""
+    keys = draw(st.lists(st.tuples(WORDS, st.integers(0, 2**32 - 1)), min_size=1, unique=True))
+    # Hashes that differ in one half only, which a table must not mix up.
+    keys += [(low, high ^ 1) for low, high in keys] + [(low ^ 1, high) for low, high in keys]
+    keys = list(dict.fromkeys(keys))
+    drawn = []
+    for number in range(draw(st.integers(1, 5))):
+        chosen = draw(st.lists(st.sampled_from(keys), unique=True))
+        entries = [
+            (low, high << 32 | 2 * ordinal + draw(st.integers(0, 1)))
+            for ordinal, (low, high) in enumerate(chosen)
+        ]
+        drawn.append((number, np.array(entries, np.uint64).tobytes()))
+    return draw(st.permutations(drawn))
+
+
+@given(blocks())
+def test_winners_are_those_of_a_dict(drawn: list[tuple[int, bytes]]) -> None:
+    winners = KeyWinners()
+    for number, block in drawn:
+        winners.enter(number, block)
+
+    survivors = winners.survivors(len(drawn))
+
+    assert [set(s.tolist()) for s in survivors] == plain_survivors(drawn, len(drawn))
+    assert sum(map(len, survivors)) == sum(map(len, plain_survivors(drawn, len(drawn))))
+
+
+def test_a_table_of_winners_grows() -> None:
+    rng = np.random.default_rng(1)
+    entries = rng.integers(0, 2**63, (50_000, 2), np.uint64)
+    winners = KeyWinners()
+    winners.enter(0, entries[:30_000].tobytes())
+    winners.enter(1, entries[10_000:].tobytes())
+
+    first, second = winners.survivors(slice_count=2)
+
+    assert set(first.tolist()) == {word & 0xFFFFFFFF for word in entries[:10_000, 1].tolist()}
+    assert len(second) == 40_000
+
+
+@given(WORDS, st.integers(1, 1000))
+def test_a_hash_belongs_to_one_range(low: int, range_count: int) -> None:
+    found = kernels.hash_range(np.uint64(low), range_count)  # type: ignore[arg-type]
+
+    assert found == plain_range(low, range_count)
+    assert 0 <= found < range_count
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=40),
+    st.integers(1, 4),
+)
+def test_packed_keys_come_back_as_marks(records: list[tuple[int, bool]], range_count: int) -> None:
+    batch = build_batch(
+        [
+            Record(n, 0, b"key-%d" % key if key else None, None if gone else b"v")
+            for n, (key, gone) in enumerate(records)
+        ]
+        or [Record(0, 0, b"key", b"v")]
+    )
+    data = as_bytes(batch)
+    batches = walk(batch).batches
+    keys = KeyMarks(bytes(range(16)))
+    keys.enter(data, batches, np.zeros(1, np.uint8), 0)
+
+    marks = np.zeros(keys.entered, np.uint8)
+    for block in keys.pack(range_count):
+        winners = KeyWinners()
+        winners.enter(0, block.tobytes())
+        mark_survivors(winners.survivors(slice_count=1)[0], marks)
+
+    expected = keys.marks[: keys.entered].copy()
+    keyless = (expected & kernels.KEYLESS) != 0
+    assert keys.keyless_count() == np.count_nonzero(keyless)
+    # What is not the last of its key is not heard of again.
+    expected[(expected & kernels.WINNER) == 0] = 0
+    assert marks.tolist() == expected.tolist()
