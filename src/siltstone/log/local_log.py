@@ -155,8 +155,8 @@ class LocalLog:
         now_ms = self._clock.now_ms()
         return is_idle and active.size_bytes > 0 and self._is_too_old(active, now_ms, now_ms)
 
-    def roll(self, base_offset: int) -> None:
-        """Begin a new active segment at an offset at or above the log end."""
+    def seal(self, base_offset: int) -> None:
+        """Complete the active segment, whose successor shall begin at an offset."""
         active = self.segments.active
         if active.base_offset == base_offset:
             if active.size_bytes:
@@ -167,6 +167,9 @@ class LocalLog:
             active.become_inactive()
             # The end of its indexes is not durable, even if every batch is.
             self.recovery_point = min(self.recovery_point, active.base_offset)
+
+    def roll(self, base_offset: int) -> None:
+        """Begin a new active segment after the sealed one, at or above the log end."""
         self.segments.add(self._create_segment(base_offset))
         self.log_end_offset = base_offset
         self._jitter_ms = self._draw_jitter()

@@ -330,10 +330,12 @@ class PartitionLog:
     def _roll(self, base_offset: int) -> None:
         self.producer_state.update_map_end_offset(base_offset)
         self._snapshots.take(self.producer_state, durable=False)
+        self._local.seal(base_offset)
+        # Before its successor exists: one that outlived its tail would leave a hole behind it.
+        self._background(lambda: self._flush_sealed(base_offset))
         self._local.roll(base_offset)
-        self._background(lambda: self._flush_rolled(base_offset))
 
-    def _flush_rolled(self, base_offset: int) -> None:
+    def _flush_sealed(self, base_offset: int) -> None:
         self._local.flush(base_offset)
         self._snapshots.flush(base_offset)
 
