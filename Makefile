@@ -13,6 +13,10 @@ LOCK_ARGS ?=
 
 PYTEST := $(BIN)/python -m pytest
 
+# The crash tests lose power in software: a disk that really waits would only make them slow.
+SHM := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 2>/dev/null && echo /dev/shm)
+export PYTEST_DEBUG_TEMPROOT ?= $(or $(SHM),/tmp)
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-kafka java java-build bench lint format lock soak clean
 
@@ -55,6 +59,7 @@ java-build: ## check for Java 17 with javac, and Maven; install them if root on 
 bench: install java ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>
 	@set -e; for file in benchmarks/bench_$(or $(NAME),*).py; do \
 		echo "bench: $$file"; $(BIN)/python "$$file"; done
+	@$(BIN)/python benchmarks/report.py
 
 lint: install ## ruff format --check, ruff check, mypy --strict, lint-imports
 	@echo "lint: ruff format --check"
@@ -82,9 +87,11 @@ lock: ## resolve requirements.lock anew; LOCK_ARGS=--upgrade for newer versions
 		--no-emit-trusted-host $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
 	@! grep -nE '://|^ *-[^-]|^--' requirements.lock
 
-soak: install ## property and crash tests with many examples: hours, not minutes
+soak: install java-build ## random tests with many examples: hours, not minutes
 	@echo "soak: tests/property, tests/crash, Hypothesis profile nightly"
 	@$(PYTEST) tests/property tests/crash -n $(WORKERS) --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+	@echo "soak: 5,000 random logs against Kafka's cleaner"
+	@SILTSTONE_SOAK=5000 $(PYTEST) tests/kafka/test_cleaner_differential.py --timeout=0 $(PYTEST_ARGS)
 
 clean: ## remove caches and build output; .venv stays
 	@echo "clean: caches and build output"

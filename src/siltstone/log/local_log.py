@@ -156,7 +156,7 @@ class LocalLog:
         return is_idle and active.size_bytes > 0 and self._is_too_old(active, now_ms, now_ms)
 
     def seal(self, base_offset: int) -> None:
-        """Complete the active segment, whose successor shall begin at an offset."""
+        """Complete the active segment; the log goes on at an offset at or above its end."""
         active = self.segments.active
         if active.base_offset == base_offset:
             if active.size_bytes:
@@ -167,11 +167,11 @@ class LocalLog:
             active.become_inactive()
             # The end of its indexes is not durable, even if every batch is.
             self.recovery_point = min(self.recovery_point, active.base_offset)
-
-    def roll(self, base_offset: int) -> None:
-        """Begin a new active segment after the sealed one, at or above the log end."""
-        self.segments.add(self._create_segment(base_offset))
         self.log_end_offset = base_offset
+
+    def roll(self) -> None:
+        """Begin a new active segment after the sealed one."""
+        self.segments.add(self._create_segment(self.log_end_offset))
         self._jitter_ms = self._draw_jitter()
 
     def _is_too_old(self, active: Segment, newest_ms: int, now_ms: int) -> bool:

@@ -333,7 +333,7 @@ class PartitionLog:
         self._local.seal(base_offset)
         # Before its successor exists: one that outlived its tail would leave a hole behind it.
         self._background(lambda: self._flush_sealed(base_offset))
-        self._local.roll(base_offset)
+        self._local.roll()
 
     def _flush_sealed(self, base_offset: int) -> None:
         self._local.flush(base_offset)
