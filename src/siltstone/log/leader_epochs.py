@@ -57,11 +57,11 @@ class LeaderEpochs:
 
         Entries that contradict it go: whoever appends at an offset has truncated what was there.
         """
+        if self._entries:
+            latest = self._entries[-1]
+            if epoch == latest.epoch and start_offset >= latest.start_offset:
+                return False
         assert min(epoch, start_offset) >= 0, (epoch, start_offset)
-        latest = self.latest()
-        if latest is not None and epoch == latest.epoch and start_offset >= latest.start_offset:
-            return False
-
         while self._entries and (
             self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset
         ):

@@ -47,7 +47,7 @@ class _WritingGuard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, LogDirOfflineError):
+        if error is not None and isinstance(error, LogDirOfflineError):
             self._log.fail(error)
 
 
@@ -115,9 +115,9 @@ class LocalLog:
     def append(self, buffers: Sequence[bytes | memoryview], headers: Sequence[BatchHeader]) -> None:
         """Append batches to the active segment; in the page cache when this returns."""
         self.segments.active.append(buffers, headers)
-        self.log_end_offset = headers[-1].next_offset
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush(self.log_end_offset)
+        self.log_end_offset = end_offset = headers[-1].next_offset
+        if end_offset - self.recovery_point >= self._config.flush_messages:
+            self.flush(end_offset)
 
     def extend(self) -> list[Batch]:
         """Take in what another process has appended to the active segment since it was opened.
@@ -133,12 +133,13 @@ class LocalLog:
     def must_roll(self, size_bytes: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Say whether an append of so many bytes needs a new segment first."""
         active = self.segments.active
+        used_bytes = active.size_bytes
         newest_ms = headers[0].max_timestamp_ms
         if len(headers) > 1:
             newest_ms = max(header.max_timestamp_ms for header in headers)
         return (
-            active.size_bytes + size_bytes > self._config.segment_bytes
-            or (active.size_bytes > 0 and self._is_too_old(active, newest_ms, now_ms))
+            used_bytes + size_bytes > self._config.segment_bytes
+            or (used_bytes > 0 and self._is_too_old(active, newest_ms, now_ms))
             or active.is_index_full
             or not active.fits(headers[-1].last_offset)
         )

@@ -36,6 +36,7 @@ class OffsetIndex:
     ) -> None:
         self.file = IndexFile(fs, path, _ENTRY, max_bytes, writable=writable)
         self.base_offset = base_offset
+        self._appended_offset: int | None = None  # the highest, once this index has grown
 
     @property
     def is_full(self) -> bool:
@@ -45,6 +46,8 @@ class OffsetIndex:
     @property
     def last_offset(self) -> int:
         """The highest offset in the index, or the base offset."""
+        if self._appended_offset is not None:
+            return self._appended_offset
         return self.get(self.file.count - 1).offset if self.file.count else self.base_offset
 
     def get(self, slot: int) -> OffsetPosition:
@@ -58,14 +61,19 @@ class OffsetIndex:
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry above all others."""
-        if self.file.count and offset <= self.last_offset:
+        last_offset = self._appended_offset
+        if last_offset is None and self.file.count:
+            last_offset = self.last_offset
+        if last_offset is not None and offset <= last_offset:
             raise CorruptIndexError(
-                self.file.path, f"offset {offset} after {self.last_offset}: entries must rise"
+                self.file.path, f"offset {offset} after {last_offset}: entries must rise"
             )
         self.file.append(offset - self.base_offset, position)
+        self._appended_offset = offset
 
     def replace(self, entries: Sequence[OffsetPosition]) -> None:
         """Put entries that rise in the place of all."""
+        self._appended_offset = None
         self.file.replace(pack_offset_entries(self.base_offset, entries, self.file.max_bytes))
 
     def find(self, target_offset: int) -> OffsetPosition:
@@ -87,8 +95,14 @@ class OffsetIndex:
         slot = bisect_right(range(self.file.count), position, key=lambda i: self.file.get(i)[1])
         return self.get(slot - 1) if slot else None
 
+    def clear(self) -> None:
+        """Drop all entries."""
+        self._appended_offset = None
+        self.file.truncate(0)
+
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
+        self._appended_offset = None
         relative = offset - self.base_offset
         self.file.truncate(
             bisect_left(range(self.file.count), relative, key=lambda i: self.file.get(i)[0])

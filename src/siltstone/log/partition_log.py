@@ -43,9 +43,9 @@ from siltstone.log.segment import Segment
 from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
-from siltstone.log.validation import ValidBatch, read_single_batch, split_batches, validate
+from siltstone.log.validation import BatchValidator, split_batches
 from siltstone.records.batch import BatchHeader
-from siltstone.records.layout import NO_TIMESTAMP
+from siltstone.records.layout import NO_PRODUCER_ID, NO_TIMESTAMP
 from siltstone.records.varint import Buffer
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class PartitionLog:
             writable=request.writable,
             on_failure=on_failure,
         )
+        self._validator = BatchValidator(request.partition, request.config)
         self._fs = fs
         self._clock = clock
         self._background = background
@@ -169,35 +170,36 @@ class PartitionLog:
         producer repeats is not written again.
         """
         with self._lock:
-            self._local.check_writable()
+            local = self._local
+            local.check_writable()
             now_ms = self._clock.now_ms()
-            batch = read_single_batch(self.partition, data, self.config, origin)
-            valid = validate(
-                self.partition,
-                batch,
-                self.config,
+            header, buffers, log_append_time_ms, marker = self._validator.validate(
+                data,
                 origin,
-                base_offset=self.log_end_offset,
+                base_offset=local.log_end_offset,
                 leader_epoch=self.latest_epoch if leader_epoch is None else leader_epoch,
                 now_ms=now_ms,
             )
-            header = valid.header
-            self._check_fits_segment(header.size_bytes)
-            if origin is AppendOrigin.CLIENT and header.has_producer_id:
-                duplicate = self.producer_state.find_duplicate(header)
-                if duplicate is not None:
-                    return self._repeated(duplicate, valid)
-            prepared = self.producer_state.prepare(
-                header, origin, valid.marker, transaction_version=transaction_version
-            )
-            self._write(valid.buffers, (header,), header.size_bytes, prepared, now_ms)
+            size_bytes = header.size_bytes
+            self._check_fits_segment(size_bytes)
+            prepared = None
+            if header.producer_id > NO_PRODUCER_ID:
+                if origin is AppendOrigin.CLIENT:
+                    duplicate = self.producer_state.find_duplicate(header)
+                    if duplicate is not None:
+                        return self._repeated(duplicate, size_bytes)
+                prepared = self.producer_state.prepare(
+                    header, origin, marker, transaction_version=transaction_version
+                )
+            self._write(buffers, (header,), size_bytes, prepared, now_ms)
+            # By position, as this is on the way of every batch.
             return AppendInfo(
-                first_offset=header.base_offset,
-                last_offset=header.last_offset,
-                max_timestamp_ms=header.max_timestamp_ms,
-                log_append_time_ms=valid.log_append_time_ms,
-                log_start_offset=self.log_start_offset,
-                size_bytes=header.size_bytes,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp_ms,
+                log_append_time_ms,
+                self.log_start_offset,
+                size_bytes,
             )
 
     def append_as_follower(self, data: Buffer) -> AppendInfo | None:
@@ -247,11 +249,11 @@ class PartitionLog:
             return self.high_watermark
 
     def _check_fits_segment(self, size_bytes: int) -> None:
-        limit_bytes = self.config.segment_bytes
+        limit_bytes = self._local.config.segment_bytes
         if size_bytes > limit_bytes:
             raise RecordTooLargeError(str(self.partition), size_bytes, "segment.bytes", limit_bytes)
 
-    def _repeated(self, duplicate: BatchMetadata, valid: ValidBatch) -> AppendInfo:
+    def _repeated(self, duplicate: BatchMetadata, size_bytes: int) -> AppendInfo:
         return AppendInfo(
             first_offset=duplicate.first_offset,
             last_offset=duplicate.last_offset,
@@ -259,7 +261,7 @@ class PartitionLog:
             # Whoever set it: which of the two is not remembered, and Kafka answers the same.
             log_append_time_ms=duplicate.timestamp_ms,
             log_start_offset=self.log_start_offset,
-            size_bytes=valid.header.size_bytes,
+            size_bytes=size_bytes,
             is_duplicate=True,
         )
 
@@ -268,7 +270,7 @@ class PartitionLog:
         buffers: Sequence[bytes | memoryview],
         headers: Sequence[BatchHeader],
         size_bytes: int,
-        prepared: PreparedUpdate,
+        prepared: PreparedUpdate | None,
         now_ms: int,
     ) -> None:
         """Write checked batches, and only then let the state know of them."""
@@ -278,7 +280,8 @@ class PartitionLog:
             if local.must_roll(size_bytes, headers, now_ms):
                 self._roll(max(local.log_end_offset, headers[0].base_offset))
             local.append(buffers, headers)
-            self._complete(self.producer_state.apply(prepared))
+            if prepared is not None:
+                self._complete(self.producer_state.apply(prepared))
             self.producer_state.update_map_end_offset(local.log_end_offset)
 
     def _complete(self, completed: Sequence[CompletedTxn]) -> None:
@@ -590,6 +593,7 @@ class PartitionLog:
         """Act on changed settings from the next append on."""
         with self._lock:
             self._local.config = config
+            self._validator = BatchValidator(self.partition, config)
 
     def close(self) -> None:
         """Flush, leave the files as a clean stop leaves them, and let go of them."""

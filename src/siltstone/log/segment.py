@@ -220,11 +220,12 @@ class Segment:
         The bytes are in the page cache when this returns; `flush` makes them durable. If the disk
         refuses, nothing of it is visible.
         """
-        if not self.fits(headers[-1].last_offset):
-            raise OffsetOrderError(self.path, self.base_offset, headers[-1].last_offset)
+        last_offset = headers[-1].last_offset
+        if not self.fits(last_offset):
+            raise OffsetOrderError(self.path, self.base_offset, last_offset)
         position = self.size_bytes
         try:
-            self._fs.write(self.file, position, buffers)
+            self._fs.write(self._file or self.file, position, buffers)
         except LogDirOfflineError:
             # Half a batch after the end does no harm, but a cut file explains itself better.
             with contextlib.suppress(LogDirOfflineError):
@@ -464,14 +465,15 @@ class Segment:
         return False
 
     def _index(self, header: BatchHeader, position: int) -> None:
-        max_timestamp_ms = header.max_timestamp_ms
-        if max_timestamp_ms > self.max_timestamp.timestamp_ms:
-            self._max_timestamp = TimestampOffset(max_timestamp_ms, header.last_offset)
+        newest = self._max_timestamp or self.max_timestamp
+        if header.max_timestamp_ms > newest.timestamp_ms:
+            newest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+            self._max_timestamp = newest
         if self._bytes_since_index > self.index_interval_bytes:
             try:
                 if not self.offset_index.is_full:
                     self.offset_index.append(header.last_offset, position)
-                self.time_index.maybe_append(self.max_timestamp)
+                self.time_index.maybe_append(newest)
             except CorruptIndexError as error:
                 self._start_indexes_over(error)
             self._bytes_since_index = 0
@@ -481,8 +483,8 @@ class Segment:
     def _start_indexes_over(self, error: CorruptIndexError) -> None:
         """Drop entries that contradict what is appended: without them a look-up is only slower."""
         logger.warning("%s: starting the indexes of the segment over", error)
-        self.offset_index.file.truncate(0)
-        self.time_index.file.truncate(0)
+        self.offset_index.clear()
+        self.time_index.clear()
 
     def _newest_timestamp(self) -> TimestampOffset:
         """Find the newest timestamp.

@@ -48,7 +48,7 @@ class TimeIndex:
     ) -> None:
         self.file = IndexFile(fs, path, _ENTRY, max_bytes, writable=writable)
         self.base_offset = base_offset
-        self._appended: TimestampOffset | None = None
+        self._appended: TimestampOffset | None = None  # the newest, once this index has grown
 
     @property
     def is_full(self) -> bool:
@@ -58,6 +58,8 @@ class TimeIndex:
     @property
     def last(self) -> TimestampOffset:
         """The newest entry, or "no timestamp" at the base offset."""
+        if self._appended is not None:
+            return self._appended
         if not self.file.count:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return self.get(self.file.count - 1)
@@ -87,6 +89,7 @@ class TimeIndex:
 
     def replace(self, entries: Sequence[TimestampOffset]) -> None:
         """Put entries in the place of all, leaving out those that are not newer than the last."""
+        self._appended = None
         rising = rising_entries(entries)
         self.file.replace(pack_time_entries(self.base_offset, rising, self.file.max_bytes))
 
@@ -94,6 +97,11 @@ class TimeIndex:
         """Return the greatest entry at or below a time, else "no timestamp" at the base offset."""
         slot = bisect_right(range(self.file.count), target_ms, key=lambda i: self.file.get(i)[0])
         return self.get(slot - 1) if slot else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        self._appended = None
+        self.file.truncate(0)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""

@@ -24,10 +24,14 @@ from siltstone.records.control import Marker
 from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
     CRC_POSITION,
     HEADER,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC_POSITION,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     STAMP,
     TIMESTAMP_TYPE_BIT,
@@ -36,6 +40,13 @@ from siltstone.records.scan import check_batch, check_records
 from siltstone.records.varint import Buffer
 
 _CRC: Final = struct.Struct(">I")
+_MAX_LONG: Final = 2**63 - 1
+# One request's records in memory at once; far above what any client puts into a batch.
+MAX_UNCOMPRESSED_BYTES: Final = 512 << 20
+
+# Bound once: to look up a member of an Enum costs as much as the check that it is for.
+_CLIENT: Final = AppendOrigin.CLIENT
+_REPLICATION: Final = AppendOrigin.REPLICATION
 
 
 class ValidBatch(NamedTuple):
@@ -47,121 +58,120 @@ class ValidBatch(NamedTuple):
     marker: Marker | None = None
 
 
-def read_single_batch(
-    partition: TopicPartition, data: Buffer, config: LogConfig, origin: AppendOrigin
-) -> Batch:
-    """Return the one batch in `data`; raise unless it is whole, sound and small enough.
+class BatchValidator:
+    """Checks and stamps the batches for one partition; made anew when its settings change.
 
-    A client's header is checked as well, but none of its records.
+    Stands in the way of every append, so what the settings say is worked out once.
     """
-    batch = read_batch(data)
-    header = batch.header
-    if origin is AppendOrigin.CLIENT and header.base_offset != 0:
-        raise InvalidRecordError(
-            str(partition), f"base offset is {header.base_offset}, a producer's must be 0"
+
+    def __init__(self, partition: TopicPartition, config: LogConfig) -> None:
+        self._partition = str(partition)
+        self._config = config
+        self._max_message_bytes = config.max_message_bytes
+        self._needs_keys = config.is_compacted
+        self._is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._timestamp_bit = TIMESTAMP_TYPE_BIT if self._is_append_time else 0
+        self._codec = config.compression_type
+
+    def validate(
+        self,
+        data: Buffer,
+        origin: AppendOrigin,
+        *,
+        base_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> ValidBatch:
+        """Check the one batch in `data` with its records, and give it its place in the log."""
+        batch = read_batch(data)
+        self._check_batch(batch, len(data), is_from_client=origin is _CLIENT)
+        header = batch.header
+        is_control = header.attributes & CONTROL_BIT
+        marker = batch.marker() if is_control else None
+        if origin is _REPLICATION:
+            return _stamped(batch, base_offset, leader_epoch, NO_TIMESTAMP, marker)
+
+        max_timestamp_ms = self._check_records(batch, now_ms)
+        log_append_time_ms = NO_TIMESTAMP
+        if self._is_append_time:
+            max_timestamp_ms = log_append_time_ms = now_ms
+        if self._codec is None or self._codec == header.attributes & CODEC_MASK or is_control:
+            batch = _with_timestamps(batch, self._timestamp_bit, max_timestamp_ms)
+        else:
+            batch = _recompressed(self._partition, batch, self._config, log_append_time_ms)
+        return _stamped(batch, base_offset, leader_epoch, log_append_time_ms, marker)
+
+    def _check_batch(self, batch: Batch, size_bytes: int, *, is_from_client: bool) -> None:
+        """Raise unless the batch is the only one, sound and small enough.
+
+        A client's header is checked as well, but none of its records.
+        """
+        header = batch.header
+        if is_from_client and header.base_offset:
+            raise self._invalid(f"base offset is {header.base_offset}, a producer's must be 0")
+        batch_bytes = header.length + LOG_OVERHEAD
+        if batch_bytes > self._max_message_bytes:
+            raise RecordTooLargeError(
+                self._partition, batch_bytes, "max.message.bytes", self._max_message_bytes
+            )
+        batch.check_crc()
+        if batch_bytes != size_bytes:
+            raise self._invalid("more than one batch in a request")
+        if not is_from_client:
+            return
+        if not 0 < header.record_count == header.last_offset_delta + 1:
+            span = header.last_offset_delta + 1
+            raise self._invalid(f"header says {header.record_count} records in {span} offsets")
+        if header.attributes & CONTROL_BIT:
+            raise self._invalid("clients must not write control batches")
+        if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+            raise self._invalid(f"producer {header.producer_id} sent no sequence")
+
+    def _check_records(self, batch: Batch, now_ms: int) -> int:
+        """Check every record, and return the newest timestamp."""
+        # To Kafka the timestamps of such a batch are all its max timestamp: if that is a time, and
+        # the producer's times count here, it is as good as any.
+        header = batch.header
+        if header.attributes & TIMESTAMP_TYPE_BIT and (
+            self._is_append_time or header.max_timestamp_ms == NO_TIMESTAMP
+        ):
+            raise InvalidTimestampError(
+                self._partition, "a producer must not set the timestamp type to LogAppendTime"
+            )
+        oldest_ms, newest_ms = -_MAX_LONG, _MAX_LONG
+        if not self._is_append_time:
+            oldest_ms = now_ms - self._config.message_timestamp_before_max_ms
+            newest_ms = min(now_ms + self._config.message_timestamp_after_max_ms, _MAX_LONG)
+        found = check_records(
+            batch,
+            needs_keys=self._needs_keys,
+            oldest_ms=oldest_ms,
+            newest_ms=newest_ms,
+            limit_bytes=MAX_UNCOMPRESSED_BYTES,
         )
-    if header.size_bytes > config.max_message_bytes:
-        raise RecordTooLargeError(
-            str(partition), header.size_bytes, "max.message.bytes", config.max_message_bytes
-        )
-    batch.check_crc()
-    if header.size_bytes != len(data):
-        raise InvalidRecordError(str(partition), "more than one batch in a request")
-    if origin is AppendOrigin.CLIENT:
-        _check_client_header(partition, header)
-    return batch
+        if found.untimely is not None:
+            raise InvalidTimestampError(
+                self._partition,
+                f"timestamp is outside of {oldest_ms} to {newest_ms} "
+                "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
+                found.untimely,
+            )
+        if found.keyless is not None:
+            raise InvalidRecordError(
+                self._partition, "a compacted topic takes no record without a key", found.keyless
+            )
+        return found.max_timestamp_ms
+
+    def _invalid(self, reason: str) -> InvalidRecordError:
+        return InvalidRecordError(self._partition, reason)
 
 
-def _check_client_header(partition: TopicPartition, header: BatchHeader) -> None:
-    reason = None
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        reason = (
-            f"header says {header.record_count} records in {header.last_offset_delta + 1} offsets"
-        )
-    elif header.is_control:
-        reason = "clients must not write control batches"
-    elif header.has_producer_id and header.base_sequence < 0:
-        reason = f"producer {header.producer_id} sent no sequence"
-    if reason is not None:
-        raise InvalidRecordError(str(partition), reason)
-
-
-def validate(
-    partition: TopicPartition,
-    batch: Batch,
-    config: LogConfig,
-    origin: AppendOrigin,
-    *,
-    base_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-) -> ValidBatch:
-    """Check the records of a batch and give it its place in the log."""
-    header = batch.header
-    marker = batch.marker() if header.is_control else None
-    if origin is AppendOrigin.REPLICATION:
-        return _stamped(batch, base_offset, leader_epoch, NO_TIMESTAMP, marker)
-
-    max_timestamp_ms = _check_records(partition, batch, config, now_ms)
-    is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    log_append_time_ms = now_ms if is_append_time else NO_TIMESTAMP
-    if is_append_time:
-        max_timestamp_ms = now_ms
-    if config.compression_type in (None, header.codec) or header.is_control:
-        batch = _with_timestamps(batch, config.message_timestamp_type, max_timestamp_ms)
-    else:
-        batch = _recompressed(partition, batch, config, log_append_time_ms)
-    return _stamped(batch, base_offset, leader_epoch, log_append_time_ms, marker)
-
-
-def _check_records(partition: TopicPartition, batch: Batch, config: LogConfig, now_ms: int) -> int:
-    """Check every record, and return the newest timestamp."""
-    is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    # To Kafka the timestamps of such a batch are all its max timestamp: if that is a time, and the
-    # producer's times count here, it is as good as any.
-    header = batch.header
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
-        is_append_time or header.max_timestamp_ms == NO_TIMESTAMP
-    ):
-        raise InvalidTimestampError(
-            str(partition), "a producer must not set the timestamp type to LogAppendTime"
-        )
-    oldest_ms = now_ms - config.message_timestamp_before_max_ms
-    newest_ms = min(now_ms + config.message_timestamp_after_max_ms, _MAX_LONG)
-    found = check_records(
-        batch,
-        needs_keys=config.is_compacted,
-        oldest_ms=-_MAX_LONG if is_append_time else oldest_ms,
-        newest_ms=_MAX_LONG if is_append_time else newest_ms,
-        limit_bytes=MAX_UNCOMPRESSED_BYTES,
-    )
-    if found.untimely is not None:
-        raise InvalidTimestampError(
-            str(partition),
-            f"timestamp is outside of {oldest_ms} to {newest_ms} "
-            "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
-            found.untimely,
-        )
-    if found.keyless is not None:
-        raise InvalidRecordError(
-            str(partition), "a compacted topic takes no record without a key", found.keyless
-        )
-    return found.max_timestamp_ms
-
-
-_MAX_LONG: Final = 2**63 - 1
-# One request's records in memory at once; far above what any client puts into a batch.
-MAX_UNCOMPRESSED_BYTES: Final = 512 << 20
-
-
-def _with_timestamps(batch: Batch, timestamp_type: TimestampType, max_timestamp_ms: int) -> Batch:
+def _with_timestamps(batch: Batch, timestamp_bit: int, max_timestamp_ms: int) -> Batch:
     """Correct the header where the producer's is not what the records, or the topic, say."""
     header = batch.header
-    if header.timestamp_type is timestamp_type and header.max_timestamp_ms == max_timestamp_ms:
+    attributes = header.attributes & ~TIMESTAMP_TYPE_BIT | timestamp_bit
+    if header.attributes == attributes and header.max_timestamp_ms == max_timestamp_ms:
         return batch
-    attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
-    if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        attributes |= TIMESTAMP_TYPE_BIT
     header = header._replace(attributes=attributes, max_timestamp_ms=max_timestamp_ms)
     data = bytearray(batch.data)
     HEADER.pack_into(data, 0, *header)
@@ -171,7 +181,7 @@ def _with_timestamps(batch: Batch, timestamp_type: TimestampType, max_timestamp_
 
 
 def _recompressed(
-    partition: TopicPartition, batch: Batch, config: LogConfig, log_append_time_ms: int
+    partition: str, batch: Batch, config: LogConfig, log_append_time_ms: int
 ) -> Batch:
     """Build the batch anew with the topic's codec and level."""
     header = batch.header
@@ -190,7 +200,7 @@ def _recompressed(
     )
     if len(data) > config.max_message_bytes:
         raise RecordTooLargeError(
-            str(partition), len(data), "max.message.bytes", config.max_message_bytes
+            partition, len(data), "max.message.bytes", config.max_message_bytes
         )
     return read_batch(data)
 

@@ -40,6 +40,7 @@ from siltstone.records.varint import Buffer
 
 _PREFIX: Final = struct.Struct(">iib")  # length, leader epoch (or the CRC of old formats), magic
 _PREFIX_END: Final = MAGIC_POSITION + 1
+_LAST_CODEC: Final = max(Codec).value
 
 
 class TimestampType(IntEnum):
@@ -188,33 +189,45 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
     The rest of the batch need not be there: `read_batch` checks that.
     """
+    if len(buffer) - position < HEADER_SIZE:
+        raise _refused_header(buffer, position)
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if (
+        header.magic != MAGIC
+        or header.length < MIN_LENGTH
+        or header.attributes & CODEC_MASK > _LAST_CODEC
+    ):
+        raise _refused_header(buffer, position)
+    return header
+
+
+def _refused_header(buffer: Buffer, position: int) -> DecodeError:
+    """Say what is wrong with a header."""
     left = len(buffer) - position
     if left < _PREFIX_END:
-        raise TruncatedDataError(position, f"{left} bytes left after the last batch")
+        return TruncatedDataError(position, f"{left} bytes left after the last batch")
     length, _, magic = _PREFIX.unpack_from(buffer, position + LENGTH_POSITION)
     # An old batch may be smaller than our header, so it is looked for first.
     if magic in (0, 1) and length >= MIN_LEGACY_LENGTH:
-        raise MalformedDataError(
+        return MalformedDataError(
             position,
             f"magic {magic} is not supported: let a Kafka copy the topic into a new one, "
             "which rewrites it as magic 2",
         )
     if left < HEADER_SIZE:
-        raise TruncatedDataError(position, f"{left} bytes left after the last batch")
+        return TruncatedDataError(position, f"{left} bytes left after the last batch")
     if length < MIN_LEGACY_LENGTH or (magic == MAGIC and length < MIN_LENGTH):
-        raise MalformedDataError(position, f"batch length {length} is too small")
+        return MalformedDataError(position, f"batch length {length} is too small")
     if magic != MAGIC:
-        raise MalformedDataError(position, f"unknown magic {magic}")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
-    if header.attributes & CODEC_MASK > Codec.ZSTD:
-        raise MalformedDataError(position, f"unknown codec {header.attributes & CODEC_MASK}")
-    return header
+        return MalformedDataError(position, f"unknown magic {magic}")
+    attributes = BatchHeader._make(HEADER.unpack_from(buffer, position)).attributes
+    return MalformedDataError(position, f"unknown codec {attributes & CODEC_MASK}")
 
 
 def read_batch(buffer: Buffer, position: int = 0) -> Batch:
     """Read the batch at `position` as a view of the buffer; the CRC is not checked."""
     header = read_header(buffer, position)
-    end = position + header.size_bytes
+    end = position + header.length + LOG_OVERHEAD
     if end > len(buffer):
         raise TruncatedDataError(
             position, f"batch of {header.size_bytes} bytes ends after the file"

@@ -148,11 +148,14 @@ def check_records(
     Offsets must follow on each other without gaps: a producer has nothing compacted.
     """
     header = batch.header
-    payload = as_bytes(batch.payload(limit_bytes))
+    if header.attributes & CODEC_MASK:
+        data, start = as_bytes(batch.payload(limit_bytes)), 0
+    else:
+        data, start = as_bytes(batch.data), HEADER_SIZE
     end, keyless, untimely, max_timestamp_ms = kernels.check_records(
-        payload,
-        0,
-        payload.size,
+        data,
+        start,
+        data.size,
         header.record_count,
         header.base_timestamp_ms,
         needs_keys,
