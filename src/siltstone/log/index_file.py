@@ -65,6 +65,19 @@ class IndexFile:
             raise CorruptIndexError(self.path, f"entry {slot} of {self._count} is missing")
         return self._entry.unpack_from(cached, slot * self.entry_bytes)
 
+    def count_below(self, field: int, limit: int) -> int:
+        """Count the entries in front of the first whose field, by number, is not below a limit."""
+        entries = _cache.get(self) if self._mirror is None else self._mirror
+        unpack_from, entry_bytes = self._entry.unpack_from, self.entry_bytes
+        low, high = 0, min(self.count, len(entries) // entry_bytes)
+        while low < high:
+            middle = (low + high) // 2
+            if unpack_from(entries, middle * entry_bytes)[field] < limit:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for slot in range(self.count):
             yield self.get(slot)

@@ -1,7 +1,6 @@
 """Offset -> position in the log file, for every few kilobytes of a segment."""
 
 import struct
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +10,8 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.index_file import IndexFile
 
 _ENTRY: Final = struct.Struct(">ii")  # offset - base offset, position
+_OFFSET: Final = 0
+_POSITION: Final = 1
 
 
 class OffsetPosition(NamedTuple):
@@ -81,18 +82,17 @@ class OffsetIndex:
 
         The batch with the offset begins at that position or later.
         """
-        relative = target_offset - self.base_offset
-        slot = bisect_right(range(self.file.count), relative, key=lambda i: self.file.get(i)[0])
+        slot = self.file.count_below(_OFFSET, target_offset - self.base_offset + 1)
         return self.get(slot - 1) if slot else OffsetPosition(self.base_offset, 0)
 
     def find_from_position(self, position: int) -> OffsetPosition | None:
         """Return the first entry at or after a position, or None."""
-        slot = bisect_left(range(self.file.count), position, key=lambda i: self.file.get(i)[1])
+        slot = self.file.count_below(_POSITION, position)
         return self.get(slot) if slot < self.file.count else None
 
     def find_before_position(self, position: int) -> OffsetPosition | None:
         """Return the last entry at or before a position, or None."""
-        slot = bisect_right(range(self.file.count), position, key=lambda i: self.file.get(i)[1])
+        slot = self.file.count_below(_POSITION, position + 1)
         return self.get(slot - 1) if slot else None
 
     def clear(self) -> None:
@@ -103,10 +103,7 @@ class OffsetIndex:
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
         self._appended_offset = None
-        relative = offset - self.base_offset
-        self.file.truncate(
-            bisect_left(range(self.file.count), relative, key=lambda i: self.file.get(i)[0])
-        )
+        self.file.truncate(self.file.count_below(_OFFSET, offset - self.base_offset))
 
     def check_ends(self, log_bytes: int) -> None:
         """Raise CorruptIndexError unless the first and last entry rise and point into the log.

@@ -33,6 +33,7 @@ from siltstone.records.scan import plain_walk
 logger = logging.getLogger(__name__)
 
 READ_CHUNK_BYTES: Final = 1 << 20
+_REMEMBERED_READS: Final = 64
 _HEADER_WINDOW_BYTES: Final = 8192  # two index intervals: mostly one read finds the batch
 
 
@@ -112,6 +113,7 @@ class Segment:
         self._writable = writable
         self.index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index = 0
+        self._read_ends: dict[int, int] = {}  # base offset of the batch after a read -> position
         self._is_known_wrong = False  # the offset index, about some offset
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
@@ -260,6 +262,9 @@ class Segment:
 
     def find_batch(self, offset: int) -> StoredHeader | None:
         """Return the first batch that ends at or after an offset, or None."""
+        position = self._read_ends.get(offset)
+        if position is not None:
+            return self._header_at(position)
         for stored in self._headers_from(offset):
             if stored.header.last_offset >= offset:
                 return stored
@@ -280,11 +285,18 @@ class Segment:
         for stored in self.iter_headers(end):
             batch_end = stored.position + stored.header.size_bytes
             if batch_end > limit and end > position:
+                self._remember_end(stored)
                 break
             end = batch_end
             if end >= limit:
                 break
         return min(end, end_position)
+
+    def _remember_end(self, following: StoredHeader) -> None:
+        """Note where a read ended: the same reader asks for the next batch soon."""
+        if len(self._read_ends) >= _REMEMBERED_READS:
+            self._read_ends.clear()
+        self._read_ends[following.header.base_offset] = following.position
 
     def find_offset_above(self, position: int, segment_end_offset: int) -> int:
         """Return an offset above all batches that begin before a position."""
@@ -351,6 +363,7 @@ class Segment:
         A batch goes whole, also if only its last record is at the offset.
         """
         stored = self.find_batch(offset)
+        self._read_ends.clear()
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)

@@ -1,7 +1,6 @@
 """Timestamp -> offset: an entry (t, o) says that whatever is newer than t lies after o."""
 
 import struct
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,6 +11,8 @@ from siltstone.log.index_file import IndexFile
 from siltstone.records.layout import NO_TIMESTAMP
 
 _ENTRY: Final = struct.Struct(">qi")  # timestamp, offset - base offset
+_TIMESTAMP: Final = 0
+_OFFSET: Final = 1
 
 
 class TimestampOffset(NamedTuple):
@@ -95,7 +96,7 @@ class TimeIndex:
 
     def find(self, target_ms: int) -> TimestampOffset:
         """Return the greatest entry at or below a time, else "no timestamp" at the base offset."""
-        slot = bisect_right(range(self.file.count), target_ms, key=lambda i: self.file.get(i)[0])
+        slot = self.file.count_below(_TIMESTAMP, target_ms + 1)
         return self.get(slot - 1) if slot else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def clear(self) -> None:
@@ -106,10 +107,7 @@ class TimeIndex:
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
         self._appended = None
-        relative = offset - self.base_offset
-        self.file.truncate(
-            bisect_left(range(self.file.count), relative, key=lambda i: self.file.get(i)[1])
-        )
+        self.file.truncate(self.file.count_below(_OFFSET, offset - self.base_offset))
 
     def check_ends(self) -> None:
         """Raise CorruptIndexError unless the first and the last entry rise."""
