@@ -40,6 +40,8 @@ class IndexFile:
         self._entry = entry
         self._writable = writable
         self._file: File | None = None
+        # A flush comes without the log's lock, beside appends and truncations.
+        self._writing = threading.Lock()
         self._mirror: bytearray | None = None  # all entries, while the index grows
         self._written_bytes = 0  # of the mirror
         self._count: int | None = None  # unknown until somebody looks
@@ -112,13 +114,14 @@ class IndexFile:
             self._start_growing()
         assert self._mirror is not None
         _cache.forget(self)
-        del self._mirror[count * self.entry_bytes :]
-        self._written_bytes = min(self._written_bytes, len(self._mirror))
-        self._count = count
-        if self._writable:
-            assert self._file is not None
-            self._fs.truncate(self._file, count * self.entry_bytes)
-            self._fs.truncate(self._file, max(count, self.capacity) * self.entry_bytes)
+        with self._writing:
+            del self._mirror[count * self.entry_bytes :]
+            self._written_bytes = min(self._written_bytes, len(self._mirror))
+            self._count = count
+            if self._writable:
+                assert self._file is not None
+                self._fs.truncate(self._file, count * self.entry_bytes)
+                self._fs.truncate(self._file, max(count, self.capacity) * self.entry_bytes)
 
     def trim(self) -> None:
         """Cut the file to its entries; the segment is active no more, or the log closes."""
@@ -158,16 +161,14 @@ class IndexFile:
         return b"" if file is None else file.read(0, self.size_bytes)
 
     def _write_pending(self) -> None:
-        if self._mirror is None or not self._writable:
-            return
-        if len(self._mirror) > self._written_bytes:
+        with self._writing:
+            mirror = self._mirror
+            if mirror is None or not self._writable or len(mirror) <= self._written_bytes:
+                return
             assert self._file is not None
-            # A copy, for an append may come while a flush waits for the disk; and it may write
-            # more than this in the meantime.
-            start = self._written_bytes
-            pending = bytes(self._mirror[start:])
-            self._fs.write(self._file, start, [pending])
-            self._written_bytes = max(self._written_bytes, start + len(pending))
+            pending = bytes(mirror[self._written_bytes :])
+            self._fs.write(self._file, self._written_bytes, [pending])
+            self._written_bytes += len(pending)
 
     def _open(self, *, create: bool = False) -> File | None:
         if self._file is None:

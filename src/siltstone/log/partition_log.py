@@ -37,7 +37,8 @@ from siltstone.log.reading import (
     find_slice,
     find_timestamp,
 )
-from siltstone.log.recovery import LoadRequest, load_log, replay_segment
+from siltstone.log.recovery import LoadRequest, load_log
+from siltstone.log.replay import replay_segment
 from siltstone.log.retention import find_expired
 from siltstone.log.segment import Segment
 from siltstone.log.segments import Segments

@@ -17,7 +17,6 @@ from siltstone.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
     CorruptIndexError,
-    DecodeError,
 )
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
@@ -28,6 +27,7 @@ from siltstone.log.leader_epochs import LeaderEpochs
 from siltstone.log.load_plan import LoadPlan, plan_load
 from siltstone.log.producer_snapshots import ProducerSnapshots
 from siltstone.log.producer_state import ProducerState
+from siltstone.log.replay import replay_segment
 from siltstone.log.segment import Segment
 from siltstone.log.segment_recovery import SegmentOverflowError, recover_segment
 from siltstone.log.segments import Segments
@@ -359,23 +359,6 @@ class _Loader:
             parts = split_segment(self._fs, segment, self._request.config, self._request.now_ms)
             if parts:
                 logger.warning("%s: split into %d segments", segment.path, len(parts))
-
-
-def replay_segment(segment: Segment, state: ProducerState, end_offset: int) -> None:
-    """Take a segment's batches into a producer state, from where it is up to an offset."""
-    start_offset = max(segment.base_offset, state.map_end_offset)
-    state.update_map_end_offset(start_offset)
-    stored = segment.find_batch(start_offset)
-    if stored is None:
-        return
-    for position, batch in segment.iter_batches(stored.position):
-        if batch.header.base_offset >= end_offset:
-            break
-        try:
-            marker = batch.marker()
-        except DecodeError as error:
-            raise CorruptBatchError(segment.path, position, error.reason) from error
-        state.replay(batch.header, marker)
 
 
 def split_segment(

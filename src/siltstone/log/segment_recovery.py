@@ -14,9 +14,10 @@ from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.index_entries import IndexBuilder
 from siltstone.log.leader_epochs import LeaderEpochs
 from siltstone.log.producer_state import ProducerState
+from siltstone.log.replay import replay_chunk
 from siltstone.log.segment import Segment
 from siltstone.log.transaction_index import AbortedTxn
-from siltstone.records.batch import is_legacy_batch, read_batch, read_header
+from siltstone.records.batch import is_legacy_batch, read_header
 from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET
 from siltstone.records.scan import Walk, walk
 
@@ -106,26 +107,13 @@ class _Recovery:
             epoch = int(epochs[slot])
             if epoch >= 0 and (latest is None or epoch > latest.epoch):
                 self._epochs.assign(epoch, int(batches["base_offset"][slot]))
-        for slot in np.flatnonzero(batches["producer_id"] >= 0):
-            position = int(batches["position"][slot])
-            batch = read_batch(chunk, position)
-            try:
-                marker = batch.marker()
-            except DecodeError as error:
-                raise CorruptBatchError(
-                    self._segment.path, self._position + position, error.reason
-                ) from error
-            for txn in self._state.replay(batch.header, marker):
-                if txn.is_aborted:
-                    self._segment.transaction_index.append(
-                        AbortedTxn(
-                            txn.producer_id,
-                            txn.first_offset,
-                            txn.last_offset,
-                            txn.last_stable_offset,
-                        )
+        for txn in replay_chunk(chunk, batches, self._state, self._segment.path, self._position):
+            if txn.is_aborted:
+                self._segment.transaction_index.append(
+                    AbortedTxn(
+                        txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset
                     )
-        self._state.update_map_end_offset(int(batches["last_offset"][-1]) + 1)
+                )
 
     def _missing_bytes(self, chunk: memoryview, file_bytes: int) -> int | None:
         """Return the size of a batch that is larger than the chunk, None if the file ends first."""
