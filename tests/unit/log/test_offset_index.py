@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,14 +97,16 @@ class TestAppending:
 
 
 class BusyDisk(FileSystem):
-    """Lets something else happen while it writes, as a disk does that takes its time."""
+    """Lets another thread go on while it writes, as a disk does that takes its time."""
 
     meanwhile: Callable[[], None] | None = None
 
     def write(self, file: File, position: int, buffers: Sequence[bytes | memoryview]) -> None:
         task, self.meanwhile = self.meanwhile, None
         if task is not None:
-            task()
+            self.other = threading.Thread(target=task)
+            self.other.start()
+            self.other.join(timeout=0.05)  # It may have to wait for this write.
         super().write(file, position, buffers)
 
 
@@ -121,7 +124,27 @@ class TestFlushing:
 
         disk.meanwhile = append_many
         index.file.flush()
+        disk.other.join()
         for entry in entries[1_500:]:
+            index.append(*entry)
+        index.file.trim()
+
+        assert open_index(tmp_path, max_bytes=100_000).entries() == entries
+
+    def test_a_truncation_during_a_flush_leaves_none_of_what_it_dropped(
+        self, tmp_path: Path
+    ) -> None:
+        disk = BusyDisk()
+        index = OffsetIndex(disk, tmp_path / "1000.index", BASE, 100_000, writable=True)
+        dropped = [OffsetPosition(BASE + n, 70 * n) for n in range(1, 40)]
+        entries = [OffsetPosition(BASE + n, 71 * n) for n in range(1, 30)]
+        for entry in dropped:
+            index.append(*entry)
+
+        disk.meanwhile = lambda: index.truncate_to(BASE)
+        index.file.flush()
+        disk.other.join()
+        for entry in entries:
             index.append(*entry)
         index.file.trim()
 
