@@ -20,8 +20,10 @@ from siltstone.log.config import LogConfig
 from siltstone.log.origin import AppendOrigin
 from siltstone.records.batch import Batch, BatchHeader, TimestampType, read_batch
 from siltstone.records.builder import build_batch
+from siltstone.records.compression import Codec
 from siltstone.records.control import Marker
 from siltstone.records.crc32c import crc32c
+from siltstone.records.kernels import is_usual_batch
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -36,7 +38,7 @@ from siltstone.records.layout import (
     STAMP,
     TIMESTAMP_TYPE_BIT,
 )
-from siltstone.records.scan import check_batch, check_records
+from siltstone.records.scan import as_bytes, check_batch, check_records
 from siltstone.records.varint import Buffer
 
 _CRC: Final = struct.Struct(">I")
@@ -69,9 +71,12 @@ class BatchValidator:
         self._config = config
         self._max_message_bytes = config.max_message_bytes
         self._needs_keys = config.is_compacted
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._after_max_ms = config.message_timestamp_after_max_ms
         self._is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_bit = TIMESTAMP_TYPE_BIT if self._is_append_time else 0
         self._codec = config.compression_type
+        self._takes_plain = self._codec in (None, Codec.NONE) and not self._is_append_time
 
     def validate(
         self,
@@ -83,6 +88,48 @@ class BatchValidator:
         now_ms: int,
     ) -> ValidBatch:
         """Check the one batch in `data` with its records, and give it its place in the log."""
+        if origin is _CLIENT and self._takes_plain:
+            usual = self._stamp_usual(data, base_offset, leader_epoch, now_ms)
+            if usual is not None:
+                return usual
+        return self.examine(
+            data, origin, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms
+        )
+
+    def _stamp_usual(
+        self, data: Buffer, base_offset: int, leader_epoch: int, now_ms: int
+    ) -> ValidBatch | None:
+        """Stamp a batch with which all is well, as with most; None for any other."""
+        size_bytes = len(data)
+        oldest_ms, newest_ms = self._time_limits(now_ms)
+        if size_bytes > self._max_message_bytes or not is_usual_batch(
+            as_bytes(data), self._needs_keys, oldest_ms, newest_ms
+        ):
+            return None
+        view = memoryview(data)
+        fields = HEADER.unpack_from(view)
+        header = BatchHeader(base_offset, fields[1], leader_epoch, *fields[3:])
+        if crc32c(view[ATTRIBUTES_POSITION:]) != header.crc:
+            return None
+        stamp = STAMP.pack(base_offset, header.length, leader_epoch)
+        return ValidBatch(header, (stamp, view[MAGIC_POSITION:]), NO_TIMESTAMP)
+
+    def _time_limits(self, now_ms: int) -> tuple[int, int]:
+        if self._is_append_time:
+            return -_MAX_LONG, _MAX_LONG
+        newest_ms = now_ms + self._after_max_ms
+        return now_ms - self._before_max_ms, newest_ms if newest_ms < _MAX_LONG else _MAX_LONG
+
+    def examine(
+        self,
+        data: Buffer,
+        origin: AppendOrigin,
+        *,
+        base_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> ValidBatch:
+        """Do what `validate` does step by step, for all batches."""
         batch = read_batch(data)
         self._check_batch(batch, len(data), is_from_client=origin is _CLIENT)
         header = batch.header
@@ -138,10 +185,7 @@ class BatchValidator:
             raise InvalidTimestampError(
                 self._partition, "a producer must not set the timestamp type to LogAppendTime"
             )
-        oldest_ms, newest_ms = -_MAX_LONG, _MAX_LONG
-        if not self._is_append_time:
-            oldest_ms = now_ms - self._config.message_timestamp_before_max_ms
-            newest_ms = min(now_ms + self._config.message_timestamp_after_max_ms, _MAX_LONG)
+        oldest_ms, newest_ms = self._time_limits(now_ms)
         found = check_records(
             batch,
             needs_keys=self._needs_keys,

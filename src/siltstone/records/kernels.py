@@ -26,6 +26,7 @@ from siltstone.records.layout import (
     MIN_LENGTH,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
 )
 
 BATCH_DTYPE: Final = np.dtype(
@@ -405,6 +406,38 @@ def check_records(
     if position != end:
         return -1, -1, -1, NO_TIMESTAMP
     return position, keyless, untimely, max_timestamp_ms
+
+
+@njit(cache=True, nogil=True)
+def is_usual_batch(data: Any, needs_keys: bool, oldest_ms: int, newest_ms: int) -> bool:
+    """Say whether a producer's batch, uncompressed, can be appended as it is, if its CRC is right.
+
+    False says nothing: it may be another kind of batch, or wrong.
+    """
+    if (
+        data.size < HEADER_SIZE
+        or data[MAGIC_POSITION] != MAGIC
+        or _read_i16(data, ATTRIBUTES_POSITION) & ~TRANSACTIONAL_BIT != 0
+        or _read_i64(data, 0) != 0
+        or _read_i32(data, 8) + LOG_OVERHEAD != data.size
+    ):
+        return False
+    record_count = _read_i32(data, 57)
+    if record_count < 1 or record_count != _read_i32(data, 23) + 1:
+        return False
+    if _read_i64(data, 43) >= 0 and _read_i32(data, 53) < 0:
+        return False
+    end, keyless, untimely, max_timestamp_ms = check_records(
+        data,
+        HEADER_SIZE,
+        data.size,
+        record_count,
+        _read_i64(data, 27),
+        needs_keys,
+        oldest_ms,
+        newest_ms,
+    )
+    return end >= 0 and keyless < 0 and untimely < 0 and max_timestamp_ms == _read_i64(data, 35)
 
 
 @njit(cache=True, nogil=True)
