@@ -48,7 +48,7 @@ test: install java ## every test but tests/kafka; WORKERS=2, PYTEST_ARGS="-k nam
 # The first test waits for Maven to fetch Kafka's jars, hence the longer limit.
 test-kafka: install java-build ## tests/kafka, against a real Kafka
 	@echo "test-kafka: tests/kafka"
-	@$(PYTEST) tests/kafka --timeout=900 $(PYTEST_ARGS)
+	@$(PYTEST) tests/kafka -n $(WORKERS) --dist loadfile --timeout=900 $(PYTEST_ARGS)
 
 java: ## check for Java 17; install it if root on Debian
 	@sh scripts/ensure-java.sh run
