@@ -4,9 +4,8 @@ What does not apply:
 
 - B4, B5, B13, B19, B20, B28, B29: states in which threads hold a partition. Whoever owns a log
   cleans it, and what happens to it meanwhile makes the commit refuse (`test_commit`).
-- B15, B16, B18: entries of partitions that are removed, moved, or on a failed disk. A log directory
-  has one checkpoint file, which is read anew each time.
-- B17: a truncation lowers no checkpoint by itself; see the test of a log that was truncated.
+- B15 to B18: entries of partitions that are removed, moved, truncated, on a failed disk: what the
+  owner does about them is in `tests/unit/log/test_cleaner_offsets.py`.
 - B21: whether retention may delete from a log does not depend on whether it can be cleaned.
 - B31: a verdict on one log does not depend on others, so that it says the same as B30.
 """
