@@ -6,6 +6,7 @@ that are not replicated yet, and an empty last segment is never given up.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from siltstone.log.config import LogConfig
 
@@ -21,12 +22,27 @@ class SegmentFacts:
     is_active: bool
 
 
+class Rule(StrEnum):
+    """What lets a segment go."""
+
+    LOG_START = "log start offset"
+    SIZE = "retention.bytes"
+    AGE = "retention.ms"
+
+
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """How many of the oldest segments go, and the rule that said so."""
+    """How many of the oldest segments go, the rule that said so, and its limit."""
 
     count: int
-    reason: str
+    rule: Rule
+    limit: int
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        where = "below the" if self.rule is Rule.LOG_START else "over"
+        return f"{where} {self.rule.value} {self.limit}"
 
 
 def find_expired(
@@ -44,16 +60,17 @@ def find_expired(
     expired = []
     rest = segments
 
-    def apply(rule: Callable[[SegmentFacts], bool], reason: str) -> None:
+    def apply(goes: Callable[[SegmentFacts], bool], rule: Rule, limit: int) -> None:
         nonlocal rest
-        count = _count_leading(rest, rule, high_watermark)
+        count = _count_leading(rest, goes, high_watermark)
         if count:
-            expired.append(Expired(count, reason))
+            expired.append(Expired(count, rule, limit))
             rest = rest[count:]
 
     apply(
         lambda s: not s.is_active and s.next_base_offset <= log_start_offset,
-        f"below the log start offset {log_start_offset}",
+        Rule.LOG_START,
+        log_start_offset,
     )
     if not config.deletes:
         return expired
@@ -66,22 +83,23 @@ def find_expired(
             excess -= segment.size_bytes
             return excess >= 0
 
-        apply(is_excess, f"over retention.bytes {config.retention_bytes}")
+        apply(is_excess, Rule.SIZE, config.retention_bytes)
     if config.retention_ms >= 0:
         apply(
             lambda s: now_ms - s.largest_timestamp_ms > config.retention_ms,
-            f"over retention.ms {config.retention_ms}",
+            Rule.AGE,
+            config.retention_ms,
         )
     return expired
 
 
 def _count_leading(
-    segments: Sequence[SegmentFacts], rule: Callable[[SegmentFacts], bool], high_watermark: int
+    segments: Sequence[SegmentFacts], goes: Callable[[SegmentFacts], bool], high_watermark: int
 ) -> int:
     count = 0
     for segment in segments:
         is_empty_last = segment.is_active and segment.size_bytes == 0
-        if is_empty_last or high_watermark < segment.next_base_offset or not rule(segment):
+        if is_empty_last or high_watermark < segment.next_base_offset or not goes(segment):
             break
         count += 1
     return count

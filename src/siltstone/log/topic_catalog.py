@@ -56,7 +56,7 @@ def merge_topics(
         known = stored.get(topic)
         if known is None:
             topic_id = found_ids.get(topic, TopicId.random())
-            topics[topic] = TopicMetadata(topic, topic_id, count)
+            topics[topic] = TopicMetadata(topic, topic_id, count, is_stored=False)
         elif known.partition_count < count:
             topics[topic] = TopicMetadata(topic, known.topic_id, count, known.config)
     return dict(sorted(topics.items()))

@@ -27,6 +27,7 @@ class TopicMetadata:
     topic_id: TopicId
     partition_count: int
     config: Mapping[str, str] = field(default_factory=dict)
+    is_stored: bool = True  # or only found by its directories: its settings are not known
 
 
 class TopicStore(Protocol):

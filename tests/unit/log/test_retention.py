@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltstone.log.config import UNLIMITED, LogConfig
-from siltstone.log.retention import Expired, SegmentFacts, find_expired
+from siltstone.log.retention import Expired, Rule, SegmentFacts, find_expired
 
 NOW_MS = 1_000_000
 
@@ -63,9 +63,7 @@ class TestLogStart:
         assert count(found) == expected  # the active segment stays in any case
 
     def test_the_reason_is_given(self) -> None:
-        assert expire(segments(5, 5), log_start_offset=12) == [
-            Expired(1, "below the log start offset 12")
-        ]
+        assert expire(segments(5, 5), log_start_offset=12) == [Expired(1, Rule.LOG_START, 12)]
 
 
 class TestSize:
@@ -82,7 +80,7 @@ class TestSize:
         assert count(expire(segments(10, 100, 1, 1, 1), bytes=20)) == 1
 
     def test_the_reason_is_given(self) -> None:
-        assert expire(segments(10, 10), bytes=10) == [Expired(1, "over retention.bytes 10")]
+        assert expire(segments(10, 10), bytes=10) == [Expired(1, Rule.SIZE, 10)]
 
 
 class TestTime:
@@ -97,7 +95,7 @@ class TestTime:
     def test_a_young_segment_holds_up_the_old_ones_behind_it(self) -> None:
         facts = segments(5, 5, 5, timestamps=[0, NOW_MS, 0])
 
-        assert expire(facts, ms=500) == [Expired(1, "over retention.ms 500")]
+        assert expire(facts, ms=500) == [Expired(1, Rule.AGE, 500)]
 
     def test_minus_one_keeps_everything(self) -> None:
         assert expire(segments(5, 5, timestamps=[0, 0]), ms=UNLIMITED) == []
@@ -108,9 +106,9 @@ class TestTogether:
         facts = segments(10, 10, 10, 10, timestamps=[NOW_MS, NOW_MS, 0, NOW_MS])
 
         assert expire(facts, log_start_offset=10, bytes=20, ms=500) == [
-            Expired(1, "below the log start offset 10"),
-            Expired(1, "over retention.bytes 20"),
-            Expired(1, "over retention.ms 500"),
+            Expired(1, Rule.LOG_START, 10),
+            Expired(1, Rule.SIZE, 20),
+            Expired(1, Rule.AGE, 500),
         ]
 
     def test_a_compacted_log_is_not_subject_to_size_and_time(self) -> None:
