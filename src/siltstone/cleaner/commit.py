@@ -49,15 +49,20 @@ def check_sources(
         or log.log_start_offset != plan.log_start_offset
     ):
         raise CleaningAbortedError(str(log.partition))
+    if plan.sources[-1].base_offset >= log.segments.active.base_offset:
+        raise CleaningAbortedError(str(log.partition))
+    check_files(log, plan, base_offsets)
+
+
+def check_files(
+    log: PartitionLog, plan: CleaningPlan, base_offsets: Sequence[int] | None = None
+) -> None:
+    """Raise CleaningAbortedError unless the files are the planned ones: enough for a dry run."""
     for source in plan.sources:
         if base_offsets is not None and source.base_offset not in base_offsets:
             continue
         segment = log.segments.find(source.base_offset)
-        if (
-            segment is None
-            or segment is log.segments.active
-            or segment.size_bytes != source.size_bytes
-        ):
+        if segment is None or segment.size_bytes != source.size_bytes:
             raise CleaningAbortedError(str(log.partition))
         stat = segment.path.stat()
         if (stat.st_mtime_ns, stat.st_ino) != (source.modified_ns, source.inode):

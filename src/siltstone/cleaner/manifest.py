@@ -1,6 +1,7 @@
 """What a pass did, kept beside the log: enough for somebody else to check it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +28,7 @@ def write_manifest(
     fs: FileSystem, plan: CleaningPlan, result: PassResult, *, committed_ms: int
 ) -> str:
     """Write the manifest of a committed pass into the log's directory and return its name."""
-    name = filenames.manifest_name(plan.pass_id)
     fields = {
-        "version": _VERSION,
-        "siltstone": __version__,
-        "committed_ms": committed_ms,
         "plan": json.loads(plan.to_json()),
         "inputs": [
             {"base_offset": source.base_offset, "size_bytes": source.size_bytes, "crc32c": crc}
@@ -41,13 +38,24 @@ def write_manifest(
         "counts": result.counts.as_dict(),
         "seconds": round(result.seconds, 6),
     }
-    data = json.dumps(fields, indent=2).encode() + b"\n"
-    fs.write_atomically(plan.directory / name, data)
+    return write_fields(fs, plan.directory, plan.pass_id, fields, committed_ms=committed_ms)
+
+
+def write_fields(
+    fs: FileSystem, directory: Path, pass_id: str, fields: Mapping[str, Any], *, committed_ms: int
+) -> str:
+    """Write what a commit did into the log's directory, as its newest; return the name."""
+    known = [filenames.parse_manifest(name) for name in fs.list_names(directory)]
+    number = 1 + max((file.number for file in known if file is not None), default=0)
+    name = filenames.manifest_name(number, pass_id)
+    head = {"version": _VERSION, "siltstone": __version__, "committed_ms": committed_ms}
+    data = json.dumps({**head, **fields}, indent=2).encode() + b"\n"
+    fs.write_atomically(directory / name, data)
     return name
 
 
 def read_manifests(fs: FileSystem, directory: Path) -> list[Manifest]:
-    """Return the manifests of a log, oldest pass first."""
+    """Return the manifests of a log, in the order of the commits."""
     manifests = []
     for name in fs.list_names(directory):
         if not filenames.is_manifest(name):

@@ -78,16 +78,16 @@ class CleaningPlan:
             version = fields.pop("version")
             if version != _VERSION:
                 raise ConfigError("plan version", version, f"must be {_VERSION}")
-            return _checked(
+            return checked(
                 cls,
                 {
                     **fields,
-                    "partition": _checked(TopicPartition, fields["partition"]),
+                    "partition": checked(TopicPartition, fields["partition"]),
                     "directory": Path(fields["directory"]),
-                    "sources": tuple(_checked(Source, source) for source in fields["sources"]),
+                    "sources": tuple(checked(Source, source) for source in fields["sources"]),
                     "groups": tuple(tuple(map(index, group)) for group in fields["groups"]),
-                    "aborted": tuple(_checked(AbortedTxn, txn) for txn in fields["aborted"]),
-                    "last_records": tuple(_checked(LastRecord, r) for r in fields["last_records"]),
+                    "aborted": tuple(checked(AbortedTxn, txn) for txn in fields["aborted"]),
+                    "last_records": tuple(checked(LastRecord, r) for r in fields["last_records"]),
                     "hash_key": bytes.fromhex(fields["hash_key"]),
                 },
             )
@@ -95,7 +95,7 @@ class CleaningPlan:
             raise ConfigError("plan", type(error).__name__, f"is malformed ({error})") from error
 
 
-def _checked(kind: type[_T], fields: dict[str, Any]) -> _T:
+def checked(kind: type[_T], fields: dict[str, Any]) -> _T:
     """Make a value from JSON, and see to it that numbers are numbers before a run begins."""
     for name, expected in kind.__annotations__.items():
         is_plain = not isinstance(expected, GenericAlias)

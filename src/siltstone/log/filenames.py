@@ -53,9 +53,10 @@ TEMPORARY: Final = ".tmp"
 _PASS: Final = "silt-pass-"
 _PART: Final = ".part"
 
-# What a pass leaves to be looked up later; the id begins with the time, so names sort by age.
+# What a pass leaves to be looked up later; numbered, for clocks go backwards, or stand still.
 _MANIFEST: Final = "silt-manifest-"
 _JSON: Final = ".json"
+_MANIFEST_FILE: Final = re.compile(r"silt-manifest-(?P<number>[0-9]{10})-(?P<pass_id>\w+)\.json")
 
 # Sub-directories of a log directory that are no logs of ours.
 _REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
@@ -87,6 +88,14 @@ class SegmentFile:
     def name(self) -> str:
         """The file name itself."""
         return f"{self.base_offset:020d}{self.extension}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """What the name of the record of a pass says."""
+
+    number: int  # in the order of the commits to one log
+    pass_id: str
 
 
 class DirState(Enum):
@@ -163,14 +172,20 @@ def is_pass_file(name: str) -> bool:
     return name.startswith(_PASS) and name.endswith(_PART)
 
 
-def manifest_name(pass_id: str) -> str:
-    """Name the record of a committed pass."""
-    return f"{_MANIFEST}{pass_id}{_JSON}"
+def manifest_name(number: int, pass_id: str) -> str:
+    """Name the record of a committed pass; names sort in the order of the commits."""
+    return f"{_MANIFEST}{number:010d}-{pass_id}{_JSON}"
 
 
 def is_manifest(name: str) -> bool:
     """Say whether a file is the record of a committed pass."""
     return name.startswith(_MANIFEST) and name.endswith(_JSON)
+
+
+def parse_manifest(name: str) -> ManifestFile | None:
+    """Take apart the name of the record of a pass; None for any other file."""
+    match = _MANIFEST_FILE.fullmatch(name)
+    return None if match is None else ManifestFile(int(match["number"]), match["pass_id"])
 
 
 def is_deleted_file(name: str) -> bool:

@@ -31,8 +31,13 @@ def swap_in(
         segment.rename(filenames.SWAP)
         fs.fsync_dir(directory)
 
+    is_empty = not any(segment.size_bytes for segment in new)
     for segment in replaced:
         segment.rename(filenames.DELETED)
+        if is_empty:
+            # Its offsets do not tell what it replaces, so what is not `.deleted` yet comes back:
+            # one after the other, or a marker could be gone before the data that it decides.
+            fs.fsync_dir(directory)
     fs.fsync_dir(directory)  # Or a final name could outlive the `.deleted` of its predecessor.
     # Lowest first, each durable before the next: a final name between two `.swap` would be taken
     # for something that they replace.

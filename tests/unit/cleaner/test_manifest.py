@@ -29,7 +29,7 @@ def test_a_manifest_says_what_was_planned_read_written_and_removed(
 
     (manifest,) = read_manifests(log.fs, log.directory)
     fields = manifest.fields
-    assert manifest.name == committed.manifest == f"silt-manifest-{plan.pass_id}.json"
+    assert manifest.name == committed.manifest == f"silt-manifest-0000000001-{plan.pass_id}.json"
     assert (fields["version"], fields["siltstone"]) == (1, __version__)
     assert fields["committed_ms"] == START_MS + 5
     assert CleaningPlan.from_json(json.dumps(fields["plan"])) == plan
@@ -89,15 +89,16 @@ def test_a_segment_that_was_left_alone_is_among_the_inputs(
     assert manifest.fields["counts"]["bytes_written"] == 70
 
 
-def test_manifests_are_kept_and_read_oldest_first(
-    make_log: MakeCompactedLog, cleaner: Cleaner, clock: ManualClock
+@pytest.mark.parametrize("time_step_ms", [1, 0, -1])
+def test_manifests_are_kept_and_read_in_the_order_of_commits(
+    make_log: MakeCompactedLog, cleaner: Cleaner, clock: ManualClock, time_step_ms: int
 ) -> None:
     log = make_log("a=1 |")
     names = []
-    for number in range(3):
+    for number in range(4):
         log.append(f"a={number} |")
         names.append(cleaner.clean(log).manifest)
-        clock.advance_ms(1)
+        clock.advance_ms(time_step_ms)
 
     log.recover()
     clock.advance_ms(10**9)
@@ -131,8 +132,8 @@ def test_a_pass_that_failed_leaves_no_manifest(
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe{}"])
 def test_a_manifest_that_makes_no_sense_says_which_file_it_is(data: bytes, tmp_path: Path) -> None:
-    path = tmp_path / filenames.manifest_name("1")
+    path = tmp_path / filenames.manifest_name(1, "abc")
     path.write_bytes(data)
 
-    with pytest.raises(CorruptCheckpointError, match=r"silt-manifest-1\.json: "):
+    with pytest.raises(CorruptCheckpointError, match=r"silt-manifest-0000000001-abc\.json: "):
         read_manifests(HastyDisk(), tmp_path)

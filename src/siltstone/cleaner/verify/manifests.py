@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, OutputFile, OutputSegment, PassCounts
+from siltstone.cleaner.retention import RETENTION, RetentionPlan
 from siltstone.cleaner.verify.batches import CHUNK_BYTES
 from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
 from siltstone.cleaner.verify.findings import Findings, Severity
@@ -77,25 +78,31 @@ class PassRecord:
 
 
 def parse_manifests(files: LogFiles, findings: Findings) -> list[PassRecord]:
-    """Take the manifests of a log apart, oldest first, and note those that make no sense."""
+    """Take the manifests of passes apart, oldest first, and note those that make no sense."""
     passes = []
     for name, data in files.manifests.items():
         try:
-            record = _parse(name, json.loads(data))
-            if record.plan.partition != files.partition:
-                raise ValueError(f"is about {record.plan.partition}")
-            if filenames.manifest_name(record.plan.pass_id) != name:
-                raise ValueError(f"is about pass {record.plan.pass_id}")
+            fields = json.loads(data)
+            if fields.get("kind") == RETENTION:
+                # What it took is gone, and was no pass over the rest.
+                _check_subject(files, name, RetentionPlan.from_json(json.dumps(fields["plan"])))
+                continue
+            record = _parse(name, fields)
+            _check_subject(files, name, record.plan)
         except (KeyError, TypeError, ValueError, AttributeError, SiltstoneError) as error:
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
             findings.violation("I7", f"is no manifest of this log: {reason}", file=name)
             continue
         passes.append(record)
-    # Several may have been planned for the same time; then each goes on where the last one ended.
-    return sorted(
-        passes,
-        key=lambda p: (p.committed_ms, p.plan.first_dirty_offset, p.plan.end_offset, p.name),
-    )
+    return passes
+
+
+def _check_subject(files: LogFiles, name: str, plan: CleaningPlan | RetentionPlan) -> None:
+    if plan.partition != files.partition:
+        raise ValueError(f"is about {plan.partition}")
+    file = filenames.parse_manifest(name)
+    if file is None or file.pass_id != plan.pass_id:
+        raise ValueError(f"is about pass {plan.pass_id}")
 
 
 def find_last_pass(files: LogFiles, passes: Sequence[PassRecord]) -> PassRecord | None:
@@ -107,7 +114,7 @@ def find_last_pass(files: LogFiles, passes: Sequence[PassRecord]) -> PassRecord 
         outputs = record.outputs.items()
         return all(sizes.get(base) == marks[filenames.LOG].size_bytes for base, marks in outputs)
 
-    # Where the clock does not tell which was the last, what they left may.
+    # The newest of them, unless its owner was killed before the files were in place.
     return next(
         (p for p in reversed(candidates) if fits(p)), candidates[-1] if candidates else None
     )
@@ -227,9 +234,17 @@ def _find_faults(record: PassRecord) -> list[str]:
     sources = {source.base_offset: source.size_bytes for source in record.plan.sources}
     if sources != {base: mark.size_bytes for base, mark in record.inputs.items()}:
         faults.append("has other inputs than its plan")
-    if tuple(group.base_offsets for group in record.groups) != record.plan.groups:
+    if not _are_joined(record.plan.groups, [group.base_offsets for group in record.groups]):
         faults.append("has other groups than its plan")
     return faults
+
+
+def _are_joined(planned: Sequence[tuple[int, ...]], found: Sequence[tuple[int, ...]]) -> bool:
+    """Say whether groups are the planned ones, some joined because nothing was left of them."""
+    starts = {group[0] for group in planned}
+    return [base for group in found for base in group] == [
+        base for group in planned for base in group
+    ] and all(group[0] in starts for group in found)
 
 
 def mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark | None:
