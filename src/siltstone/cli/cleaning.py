@@ -1,20 +1,23 @@
 """What `plan` and `compact` have in common: which partitions, and how a verdict is shown."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final, Protocol, TypeAlias
 
 import typer
 
-from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.config import CleanerConfig
+from siltstone.cleaner.selection import Reason
 from siltstone.cleaner.survey import Surveyed
-from siltstone.errors import ConfigError, SiltstoneError
+from siltstone.cli.options import parse_config
+from siltstone.errors import SiltstoneError
 from siltstone.ids import TopicPartition
 from siltstone.log.config import LogConfig
 from siltstone.log.topic_store import TopicMetadata
+from siltstone.settings import settings_of
 
 _PICTURE_WIDTH: Final = 40
+_RETENTION_SETTINGS: Final = frozenset({"retention.ms", "retention.bytes"})
 
 Topics: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC]...", help="The topics; all if none is named.")
@@ -66,6 +69,7 @@ def find_partitions(source: TopicSource, topics: Sequence[str] | None) -> list[T
 def describe_surveyed(surveyed: Surveyed) -> dict[str, Any]:
     """Return a verdict for `--output json`."""
     assessment = surveyed.assessment
+    retention = surveyed.retention
     return {
         "topic": assessment.partition.topic,
         "partition": assessment.partition.partition,
@@ -82,39 +86,75 @@ def describe_surveyed(surveyed: Surveyed) -> dict[str, Any]:
         "tombstones_waiting": surveyed.waiting.count,
         "earliest_horizon_ms": surveyed.waiting.earliest_horizon_ms,
         "plan": None if surveyed.plan is None else json.loads(surveyed.plan.to_json()),
+        "segments_expired": 0 if retention is None else len(retention.removals),
+        "retention_plan": None if retention is None else json.loads(retention.to_json()),
+    }
+
+
+def describe_damaged(partition: TopicPartition, error: SiltstoneError) -> dict[str, Any]:
+    """Return the same about a log that cannot be looked at: nothing is known but why."""
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "eligible": False,
+        "reason": Reason.UNCLEANABLE.value,
+        "explanation": str(error),
+        "first_dirty_offset": None,
+        "first_uncleanable_offset": None,
+        "limit": None,
+        "clean_bytes": None,
+        "dirty_bytes": None,
+        "dirty_ratio": None,
+        "compaction_delay_ms": None,
+        "tombstones_waiting": None,
+        "earliest_horizon_ms": None,
+        "plan": None,
+        "segments_expired": 0,
+        "retention_plan": None,
     }
 
 
 def draw_segments(surveyed: Surveyed) -> str:
-    """Draw the segments of a log to scale: `#` clean, `+` dirty, `.` not yet cleanable, `>` active.
+    """Draw the segments of a log to scale, with `|` between them.
 
-    `|` stands between segments.
+    `x` expired, `#` clean, `t` clean with tombstones waiting, `+` dirty, `.` not yet cleanable,
+    `>` active.
     """
     assessment = surveyed.assessment
     segments = list(surveyed.log.segments)
     total_bytes = max(sum(segment.size_bytes for segment in segments), 1)
     parts = []
+    expired = set()
+    if surveyed.retention is not None:
+        expired = {removal.source.base_offset for removal in surveyed.retention.removals}
     for segment in segments:
-        if segment is segments[-1]:
+        if segment.base_offset in expired:
+            sign = "x"
+        elif segment is segments[-1]:
             sign = ">"
         elif segment.base_offset >= assessment.first_uncleanable_offset:
             sign = "."
         elif segment.base_offset < assessment.first_dirty_offset:
-            sign = "#"
+            sign = "t" if segment.base_offset in surveyed.waiting.base_offsets else "#"
         else:
             sign = "+"
         parts.append(sign * max(round(segment.size_bytes * _PICTURE_WIDTH / total_bytes), 1))
     return "|".join(parts)
 
 
-def read_plans(path: Path) -> list[CleaningPlan]:
-    """Read the plans that `silt plan --output json` wrote; raise ConfigError if it is none."""
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError("--plan", path, f"cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise ConfigError("--plan", path, f"is no JSON ({error})") from error
-    items = document if isinstance(document, list) else [document]
-    plans = [item.get("plan", item) for item in items if isinstance(item, dict)]
-    return [CleaningPlan.from_json(json.dumps(plan)) for plan in plans if plan is not None]
+def knows_retention(metadata: TopicMetadata, overridden: Collection[str]) -> bool:
+    """Say whether anybody has said how long records stay: nothing is deleted by a mere default.
+
+    A directory of stock Kafka does not tell its topics' settings.
+    """
+    return metadata.is_stored or not _RETENTION_SETTINGS.isdisjoint(overridden)
+
+
+def split_config(pairs: Sequence[str] | None) -> tuple[CleanerConfig, dict[str, str]]:
+    """Take apart `--config`: settings of the cleaner, and those of topics."""
+    config = parse_config(pairs)
+    own = settings_of(CleanerConfig)
+    return (
+        CleanerConfig.parse({name: text for name, text in config.items() if name in own}),
+        {name: text for name, text in config.items() if name not in own},
+    )

@@ -1,10 +1,12 @@
 """`silt history`: every pass over a topic, from the manifests that they left."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from siltstone.cleaner.manifest import read_manifests
+from siltstone.cleaner.retention import RETENTION
 from siltstone.cli import output
 from siltstone.cli.logs import open_reader
 from siltstone.cli.options import LogDirs, Output
@@ -59,13 +61,25 @@ def history(
             (
                 output.format_time(manifest.fields["committed_ms"]),
                 str(partition),
-                manifest.fields["plan"]["reason"],
-                str(manifest.fields["plan"]["end_offset"]),
-                str(manifest.fields["counts"]["records_read"]),
-                str(manifest.fields["counts"]["records_kept"]),
+                *_describe(manifest.fields),
                 f"{manifest.fields['seconds']:.2f}",
                 manifest.name,
             )
             for partition, manifest in passes
         ],
+    )
+
+
+def _describe(fields: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Say why, up to where, and how many records; retention does not look at records."""
+    plan, counts = fields["plan"], fields["counts"]
+    if fields.get("kind") == RETENTION:
+        rules = dict.fromkeys(removal["rule"] for removal in plan["removals"])
+        why = f"{RETENTION}: {', '.join(rules)}"
+        return why, str(plan["new_log_start_offset"]), "-", "-"
+    return (
+        plan["reason"],
+        str(plan["end_offset"]),
+        str(counts["records_read"]),
+        str(counts["records_kept"]),
     )

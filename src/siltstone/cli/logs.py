@@ -1,6 +1,6 @@
 """How commands get at logs: reading ones without a lock, writing ones with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,14 +24,16 @@ def open_reader(log_dirs: Sequence[Path] | None, config: Sequence[str] | None = 
 
 
 def open_manager(
-    log_dirs: Sequence[Path] | None, config: Sequence[str] | None = None, *, create: bool = False
+    log_dirs: Sequence[Path] | None,
+    config: Mapping[str, str] | None = None,
+    *,
+    create: bool = False,
 ) -> LogManager:
     """Own log directories until the end of a `with` block; make them if `create`."""
-    overrides = parse_config(config)
     paths = resolve_log_dirs(log_dirs)
     if not create:
         check_log_dirs(paths)
-    return LogManager(paths, overrides=overrides)
+    return LogManager(paths, overrides=config)
 
 
 def select_partitions(

@@ -14,7 +14,6 @@ import importlib
 import itertools
 import logging
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +24,10 @@ import typer
 import typer.main
 
 import siltstone
-from siltstone.cli import output
+from siltstone.cli import failures, output
 from siltstone.cli.command_group import CommandGroup
 from siltstone.errors import (
     ConfigError,
-    SiltstoneError,
     TopicExistsError,
     UnknownTopicError,
     UsageError,
@@ -39,8 +37,6 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
-
-_DEBUG_FLAG: Final = "--debug"
 
 # What `silt --help` says, so that it need not load them.
 _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -91,7 +87,10 @@ def silt(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
     debug: Annotated[
-        bool, typer.Option(_DEBUG_FLAG, help="Show a stack trace with an error; stands anywhere.")
+        bool,
+        typer.Option(
+            failures.DEBUG_FLAG, help="Show a stack trace with an error; stands anywhere."
+        ),
     ] = False,
 ) -> None:
     """Take what stands before the command."""
@@ -118,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        exit_code = _invoke([argument for argument in arguments if argument != _DEBUG_FLAG])
+        exit_code = _invoke([argument for argument in arguments if argument != failures.DEBUG_FLAG])
         output.flush()
     except OSError:
         raise
@@ -141,45 +140,10 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _fail(error: Exception, arguments: Sequence[str]) -> int:
-    if _DEBUG_FLAG in arguments:
+    if failures.DEBUG_FLAG in arguments:
         traceback.print_exception(error)
-    _report(error, as_json=_wants_json(arguments))
+    failures.report(error, as_json=_wants_json(arguments))
     return _exit_code(error)
-
-
-def _report(error: Exception, *, as_json: bool) -> None:
-    message = " ".join(_describe(error).split("\n"))
-    output.print_message(f"silt: error: {message}")
-    if as_json:
-        document = {"error": {"code": _error_code(error), "message": message}}
-        output.print_message(output.format_json(document))
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, SiltstoneError):
-        return str(error)
-    if isinstance(error, typer.TyperException):
-        return _describe_usage(error)
-    if isinstance(error, OSError):
-        return f"{error.filename or 'standard output'}: {error.strerror}"
-    return f"{type(error).__name__}: {error}: this is a bug, {_DEBUG_FLAG} shows where"
-
-
-def _describe_usage(error: typer.TyperException) -> str:
-    if hasattr(error, "possibilities"):  # an unknown option; the class itself is private
-        nearest = f": did you mean {error.possibilities[0]}?" if error.possibilities else ""
-        return f"unknown flag {getattr(error, 'option_name', '')}{nearest}"
-    text = error.format_message().rstrip(".").replace("Value error, ", "")
-    return text[:1].lower() + text[1:]
-
-
-def _error_code(error: Exception) -> str:
-    if isinstance(error, typer.TyperException):
-        return "usage"
-    if not isinstance(error, SiltstoneError):
-        return "io" if isinstance(error, OSError) else "internal"
-    name = type(error).__name__.removesuffix("Error")
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _exit_code(error: Exception) -> int:

@@ -13,7 +13,7 @@ from siltstone.cli import output
 from siltstone.cli.command_group import did_you_mean
 from siltstone.cli.kcat import parse_delimiter, parse_header
 from siltstone.cli.logs import check_topic, open_manager
-from siltstone.cli.options import LogDirs, Output, Overrides
+from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
 from siltstone.cli.output import OutputFormat, format_size
 from siltstone.cli.record_batches import ByKey, Fixed, PartitionChooser, TopicWriter
 from siltstone.cli.record_input import InputFormat, iter_pieces, open_file, read_files
@@ -105,7 +105,7 @@ def produce(
     parsed_codec = _parse_codec(codec)
     partitioner_name = _parse_partitioner(partitioner)
 
-    with open_manager(log_dir, config) as manager:
+    with open_manager(log_dir, parse_config(config)) as manager:
         logs = _open_logs(manager, topic, partition)
         chooser: PartitionChooser = (
             ByKey(len(logs), partitioner_name, Random())

@@ -93,7 +93,7 @@ class SparkEngine:
         def watch() -> None:
             assert on_progress is not None
             for plan in unfinished.values():
-                if plan.source_bytes() >= _WATCHED_BYTES:
+                if plan.source_bytes() >= _WATCHED_BYTES or self._io_bytes_per_second is not None:
                     on_progress(read_progress(self._fs, plan))
 
         on_wait = None if on_progress is None else watch
