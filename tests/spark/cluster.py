@@ -33,6 +33,11 @@ class Cluster:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.cores.max": str(len(_WORKER_HOSTS)),
             "spark.executorEnv.XDG_CACHE_HOME": str(directory / "cache"),
+            # A copy of each task that lags behind: whatever is tested, that does no harm.
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.5",
         }
         self.python = python
 
