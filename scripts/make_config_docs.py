@@ -6,8 +6,9 @@ Run it after a setting was added or changed: `python scripts/make_config_docs.py
 from pathlib import Path
 from typing import Final
 
+from siltstone.cleaner.config import CleanerConfig
 from siltstone.log.config import LogConfig
-from siltstone.settings import markdown_table
+from siltstone.settings import markdown_table, settings_of
 
 TARGET: Final = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -36,10 +37,18 @@ is set), then the default. Several settings are checked together:
 
 """
 
+_CLEANER: Final = """
+## Settings of the cleaner
+
+They hold for all logs together: `silt compact --config NAME=VALUE`.
+
+"""
+
 
 def render() -> str:
     """Return the whole page."""
-    return _INTRODUCTION + markdown_table(LogConfig.settings())
+    cleaner = markdown_table(settings_of(CleanerConfig).values())
+    return _INTRODUCTION + markdown_table(LogConfig.settings()) + _CLEANER + cleaner
 
 
 def main() -> None:
