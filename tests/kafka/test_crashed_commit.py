@@ -31,7 +31,7 @@ SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": "150"}  # two b
 KEYS: Final = {
     # By segments, of which two make a group; the last one is active.
     "two groups": ("a", "b", "a", "c", "d"),
-    "two groups that become one empty segment": ("a", "a", "a", "a", "a", "c", "d"),
+    "groups of which nothing is left": ("a", "a", "a", "a", "a", "c", "d"),
 }
 
 
@@ -96,7 +96,7 @@ class Commit(Story[PassScene]):
         """Return the old log and the new one, and those with only the first groups new."""
         old = scene.old
         if len(self.new) < len(old) - 1:
-            # Nothing is left of the first group, whose segments go one after the other.
+            # Nothing is left of the first groups, whose segments go one after the other.
             return [old[count:] for count in range(len(old) - len(self.new) + 1)]
         return [old, self.new]
 

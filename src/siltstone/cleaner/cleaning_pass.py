@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.commit import check_sources, commit_pass, discard_pass, discard_run
-from siltstone.cleaner.empty_groups import join_empty_groups, output_files
 from siltstone.cleaner.engine import CleaningEngine
 from siltstone.cleaner.manifest import write_manifest
 from siltstone.cleaner.plan import CleaningPlan
@@ -40,15 +39,11 @@ class PassCommitter:
 
         The checkpoint comes after the swap: a crash in between repeats work, and loses nothing.
         """
-        ran = result
-        result = join_empty_groups(ran)
         try:
             commit_pass(self._fs, log, plan, result)
         except CleaningError:
-            discard_pass(self._fs, log, ran)
+            discard_pass(self._fs, log, result)
             raise
-        for name in output_files(ran.groups) - output_files(result.groups):
-            self._fs.unlink(log.directory / name)
         self._checkpoints.put(plan.partition, plan.end_offset)
         manifest = write_manifest(self._fs, plan, result, committed_ms=self._clock.now_ms())
         _log_summary(plan, result)

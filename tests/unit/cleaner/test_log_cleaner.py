@@ -141,7 +141,7 @@ class TestSegments:
         assert log.readable() == "4..5:empty"
 
     # A36 testSegmentGroupingWithSparseOffsetsAndEmptySegments
-    def test_segments_that_a_pass_has_emptied_become_one(
+    def test_segments_that_a_pass_has_emptied_are_merged_by_the_next_one(
         self, make_log: MakeCompactedLog, cleaner: Cleaner
     ) -> None:
         far = 2**31
@@ -155,9 +155,8 @@ class TestSegments:
 
         cleaner.clean(log)
         end = 3 * far
-        # Kafka leaves both, for the next pass to merge.
-        assert log.base_offsets() == [0, 2 * far, end, end + 1]
-        assert log.contents() == f"| {end - 1}:b=2 | {end}:a=3 |"
+        assert log.base_offsets() == [0, far, 2 * far, end, end + 1]
+        assert log.contents() == f"|  | {end - 1}:b=2 | {end}:a=3 |"
 
         cleaner.clean(log)
         assert log.base_offsets() == [0, 2 * far, end, end + 1]

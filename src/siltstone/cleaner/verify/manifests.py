@@ -234,17 +234,9 @@ def _find_faults(record: PassRecord) -> list[str]:
     sources = {source.base_offset: source.size_bytes for source in record.plan.sources}
     if sources != {base: mark.size_bytes for base, mark in record.inputs.items()}:
         faults.append("has other inputs than its plan")
-    if not _are_joined(record.plan.groups, [group.base_offsets for group in record.groups]):
+    if tuple(group.base_offsets for group in record.groups) != record.plan.groups:
         faults.append("has other groups than its plan")
     return faults
-
-
-def _are_joined(planned: Sequence[tuple[int, ...]], found: Sequence[tuple[int, ...]]) -> bool:
-    """Say whether groups are the planned ones, some joined because nothing was left of them."""
-    starts = {group[0] for group in planned}
-    return [base for group in found for base in group] == [
-        base for group in planned for base in group
-    ] and all(group[0] in starts for group in found)
 
 
 def mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark | None:
