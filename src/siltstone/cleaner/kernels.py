@@ -223,7 +223,7 @@ def index_keys(
     batches: Any,
     modes: Any,
     first: int,
-    whole_payload: bool,
+    is_unpacked: bool,
     key0: int,
     key1: int,
     table: Any,
@@ -239,8 +239,8 @@ def index_keys(
 
     `table` holds 96 bits of each key's hash and the number of its last record; a record that is
     followed by another of its key loses its mark. Compressed batches are stopped at, unless
-    `whole_payload` says that `data` is one batch's decompressed payload. `keys`, `words`,
-    `states` and `hashes` are room for the largest batch. The caller has made room in `marks`.
+    `is_unpacked` says that there are none but by name. `keys`, `words`, `states` and `hashes` are
+    room for the largest batch. The caller has made room in `marks`.
     """
     mask = np.int64(table.shape[0] - 1)
     limit = table.shape[0] - table.shape[0] // 4
@@ -251,12 +251,12 @@ def index_keys(
             continue
         batch = batches[number]
         count = np.int64(batch.record_count)
-        if batch.attributes & CODEC_MASK != 0 and not whole_payload:
+        if batch.attributes & CODEC_MASK != 0 and not is_unpacked:
             return number, used, ordinal, COMPRESSED
         if used + count > limit:
             return number, used, ordinal, FULL
-        position = np.int64(0) if whole_payload else batch.position + HEADER_SIZE
-        end = np.int64(data.size) if whole_payload else batch.position + batch.size_bytes
+        position = batch.position + HEADER_SIZE
+        end = batch.position + batch.size_bytes
         offset_limit = batch.last_offset - batch.base_offset
         previous_delta = np.int64(-1)
         word_count = np.int64(0)
@@ -524,17 +524,18 @@ def rewrite_batches(
     ordinal: int,
     now_ms: int,
     new_horizon_ms: int,
+    is_unpacked: bool,
     out: Any,
     written: Any,
-    written_count: int,
-    position: int,
 ) -> tuple[int, int, int, int, int]:
     """Write what is left of the batches from number `first` on.
 
     Return (batch, ordinal, batches written, position in `out`, why). `written` gets a row of
     (size, base offset, last offset, max timestamp) for each batch. A compressed batch to be
-    rebuilt is stopped at.
+    rebuilt is stopped at, unless it is compressed but by name.
     """
+    written_count = 0
+    position = 0
     for number in range(first, batches.size):
         batch = batches[number]
         fate = fates[number]
@@ -542,7 +543,7 @@ def rewrite_batches(
         if fate != DISCARDED:
             room = batch.size_bytes
             if fate == REBUILT:
-                if batch.attributes & CODEC_MASK != 0:
+                if batch.attributes & CODEC_MASK != 0 and not is_unpacked:
                     return number, ordinal, written_count, position, COMPRESSED
                 room += batch.record_count * _RECORD_GROWTH_BYTES
             if room > out.size - position or written_count == written.shape[0]:

@@ -6,9 +6,9 @@ only a byte per record and the table of keys are kept.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,13 @@ from siltstone.cleaner.chunks import Chunk, ChunkReader
 from siltstone.cleaner.key_marks import KeyMarks
 from siltstone.cleaner.output import GroupWriter
 from siltstone.cleaner.plan import CleaningPlan
-from siltstone.cleaner.rebuild import rebuild_batch
 from siltstone.cleaner.result import GroupResult, PassCounts, PassResult
 from siltstone.cleaner.storage import DirectoryStorage, PassStorage
 from siltstone.cleaner.survival import is_last_of_producer
+from siltstone.cleaner.unpacking import is_compressed, pack, unpack
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
-from siltstone.records.batch import Batch, read_batch, read_header
+from siltstone.records.batch import Batch, read_batch
 from siltstone.records.builder import build_empty_batch
 from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import DELETE_HORIZON_BIT
@@ -88,33 +88,30 @@ class KeyWalk:
         while number < len(chunk.batches):
             number, why = self.keys.enter(chunk.data, chunk.batches, chunk.modes, number)
             if why == kernels.COMPRESSED:
-                self._enter_compressed(file, chunk, number)
-                number += 1
+                number = self._enter_compressed(file, chunk, number)
             elif why == kernels.REFUSED:
                 _explain(file, chunk, number)
 
-    def _enter_compressed(self, file: File, chunk: Chunk, number: int) -> None:
-        batch = _batch_at(chunk, number)
-        try:
-            payload = as_bytes(batch.payload())
-        except DecodeError as error:
-            raise _corrupt(file, chunk, number, error) from error
-        row = slice(number, number + 1)
-        _, why = self.keys.enter(
-            payload, chunk.batches[row], chunk.modes[row], 0, whole_payload=True
-        )
+    def _enter_compressed(self, file: File, chunk: Chunk, first: int) -> int:
+        """Enter compressed batches from number `first` on; return the number to go on with."""
+        plain = np.flatnonzero(~is_compressed(chunk.batches) & (chunk.modes == kernels.DATA))
+        following = plain[np.searchsorted(plain, first) :]
+        stop = int(following[0]) if len(following) else len(chunk.batches)
+        numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
+        data, table, count = unpack(file, chunk, numbers)
+        if count < len(numbers):
+            stop = int(numbers[count])
+        number, why = self.keys.enter(data, table[:stop], chunk.modes, first, is_unpacked=True)
         if why == kernels.REFUSED:
             _explain(file, chunk, number)
+        return stop
 
 
-class _Verdict:
+class _Verdict(NamedTuple):
     """What becomes of the batches of one chunk."""
 
-    __slots__ = ("fates", "has_tombstones")
-
-    def __init__(self, count: int) -> None:
-        self.fates: NDArray[np.uint8] = np.empty(count, np.uint8)
-        self.has_tombstones: NDArray[np.bool_] = np.empty(count, np.bool_)
+    fates: NDArray[np.uint8]
+    has_tombstones: NDArray[np.bool_]
 
 
 class Rewriting:
@@ -197,7 +194,8 @@ class Rewriting:
         return True
 
     def _judge(self, chunk: Chunk, counts: NDArray[np.int64]) -> _Verdict:
-        verdict = _Verdict(len(chunk.batches))
+        count = len(chunk.batches)
+        verdict = _Verdict(np.empty(count, np.uint8), np.empty(count, np.bool_))
         self._ordinal = kernels.judge_batches(
             chunk.batches,
             chunk.modes,
@@ -244,9 +242,22 @@ class Rewriting:
     def _write_chunk(
         self, file: File, chunk: Chunk, verdict: _Verdict, ordinal: int, writer: GroupWriter
     ) -> None:
+        chunk, verdict = self._repacked(file, chunk, verdict, ordinal)
         number = count = position = 0
         while number < len(chunk.batches):
-            number, ordinal, count, position, why = kernels.rewrite_batches(
+            number, ordinal, count, position, why = self._rewrite(
+                chunk, verdict, number, ordinal, is_unpacked=False
+            )
+            if why == kernels.REFUSED:
+                _explain(file, chunk, number)
+            self._hand_over(writer, count, position)
+
+    def _rewrite(
+        self, chunk: Chunk, verdict: _Verdict, number: int, ordinal: int, *, is_unpacked: bool
+    ) -> tuple[int, int, int, int, int]:
+        """Rewrite batches from a number on, as many as there is room for."""
+        while True:
+            found: tuple[int, int, int, int, int] = kernels.rewrite_batches(
                 chunk.data,
                 chunk.batches,
                 chunk.modes,
@@ -257,22 +268,64 @@ class Rewriting:
                 ordinal,
                 self._plan.now_ms,
                 self._new_horizon_ms,
+                is_unpacked,
                 self._out,
                 self._written,
-                count,
-                position,
+            )
+            if found[4] != kernels.FULL or found[2]:
+                return found
+            self._out = np.empty(2 * len(self._out), np.uint8)
+
+    def _repacked(
+        self, file: File, chunk: Chunk, verdict: _Verdict, ordinal: int
+    ) -> tuple[Chunk, _Verdict]:
+        """Rebuild the compressed batches; return the chunk with them, to be copied as they are."""
+        todo = np.flatnonzero((verdict.fates == kernels.REBUILT) & is_compressed(chunk.batches))
+        if not len(todo):
+            return chunk, verdict
+        batches = chunk.batches.copy()
+        parts: list[Any] = [chunk.view]
+        end = len(chunk.view)
+        done = 0
+        while done < len(todo):
+            data, table, count = unpack(file, chunk, todo[done:])
+            unpacked = Chunk(chunk.position, chunk.view, data, table, chunk.modes)
+            numbers = todo[done : done + count]
+            for number, packed, max_timestamp_ms in self._pack(
+                file, unpacked, verdict, numbers, ordinal
+            ):
+                parts.append(packed)
+                batches["position"][number] = end
+                batches["size_bytes"][number] = len(packed)
+                batches["max_timestamp_ms"][number] = max_timestamp_ms
+                end += len(packed)
+            done += count
+        fates = verdict.fates.copy()
+        fates[todo] = kernels.COPIED
+        view = memoryview(b"".join(parts))
+        repacked = Chunk(chunk.position, view, as_bytes(view), batches, chunk.modes)
+        return repacked, _Verdict(fates, verdict.has_tombstones)
+
+    def _pack(
+        self, file: File, unpacked: Chunk, verdict: _Verdict, numbers: Any, ordinal: int
+    ) -> Iterator[tuple[int, bytes, int]]:
+        """Rebuild some batches of a chunk; yield number, bytes and newest timestamp of each."""
+        fates = np.full(len(verdict.fates), kernels.DISCARDED, np.uint8)
+        fates[numbers] = kernels.REBUILT
+        only = _Verdict(fates, verdict.has_tombstones)
+        slot = number = 0
+        while slot < len(numbers):
+            number, ordinal, count, position, why = self._rewrite(
+                unpacked, only, number, ordinal, is_unpacked=True
             )
             if why == kernels.REFUSED:
-                _explain(file, chunk, number)
-            self._hand_over(writer, count, position)
-            if why == kernels.FULL and not count:
-                self._out = np.empty(2 * len(self._out), np.uint8)
-            count = position = 0
-            if why == kernels.COMPRESSED:
-                self._write_compressed(chunk, number, verdict, ordinal, writer)
-                if chunk.modes[number] == kernels.DATA:
-                    ordinal += int(chunk.batches["record_count"][number])
-                number += 1
+                raise AssertionError(f"batch {number} of {file.path} was sound before")
+            rows = self._written[:count]
+            packed = pack(self._out[:position], rows[:, 0].tolist())
+            yield from zip(
+                numbers[slot : slot + count].tolist(), packed, rows[:, 3].tolist(), strict=True
+            )
+            slot += count
 
     def _hand_over(self, writer: GroupWriter, count: int, position: int) -> None:
         if count:
@@ -284,34 +337,6 @@ class Rewriting:
                 last_offsets=rows[:, 2],
                 max_timestamps=rows[:, 3],
             )
-
-    def _write_compressed(
-        self, chunk: Chunk, number: int, verdict: _Verdict, ordinal: int, writer: GroupWriter
-    ) -> None:
-        """Rebuild a batch whose records must be decompressed, and compressed again."""
-        batch = _batch_at(chunk, number)
-        header = batch.header
-        horizon_ms = header.delete_horizon_ms
-        drops = horizon_ms is not None and horizon_ms <= self._plan.now_ms
-        is_spent = chunk.modes[number] == kernels.SPENT_MARKER
-        if horizon_ms is None and (verdict.has_tombstones[number] or is_spent):
-            horizon_ms = self._new_horizon_ms
-        records = list(batch.iter_records())
-        if chunk.modes[number] == kernels.DATA:
-            marks = self._marks[ordinal : ordinal + len(records)]
-            stays = (marks & kernels.WINNER) != 0
-            if drops:
-                stays &= (marks & kernels.TOMBSTONE) == 0
-            records = [records[i] for i in np.flatnonzero(stays)]
-        data = rebuild_batch(header, records, horizon_ms)
-        rebuilt = read_header(data)
-        writer.add(
-            data,
-            sizes=np.array([rebuilt.size_bytes]),
-            base_offsets=np.array([rebuilt.base_offset]),
-            last_offsets=np.array([rebuilt.last_offset]),
-            max_timestamps=np.array([rebuilt.max_timestamp_ms]),
-        )
 
 
 def _batch_at(chunk: Chunk, number: int) -> Batch:
