@@ -78,6 +78,10 @@ class KeyMarks:
         kernels.pack_entries(self._table, self.marks, range_count, ends, entries)
         return np.split(entries, ends[:-1])
 
+    def mark_winners(self) -> None:
+        """Mark the last record of each key, now that all are entered."""
+        kernels.mark_winners(self._table, self.marks)
+
     def keyless_count(self) -> int:
         """Count the records without a key."""
         return int(np.count_nonzero(self.marks[: self.entered] & kernels.KEYLESS))

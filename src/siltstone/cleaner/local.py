@@ -55,6 +55,7 @@ class LocalEngine:
         storage = self._open_storage(plan.directory)
         walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted))
         crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
+        walk.keys.mark_winners()
         rewriting = Rewriting(
             plan, storage, self._attempt, walk.keys.marks, TrackedModes(plan.aborted)
         )
