@@ -82,10 +82,10 @@ class Passes:
         )
 
     def in_process(self, *, commits: bool = True) -> Work:
-        """Clean with the kernels alone, in this process."""
+        """Clean with the kernels alone, in this process, with a thread that reads ahead."""
+        engine = LocalEngine(reads_ahead=True)
         return self._run(
-            lambda plans: [PassOutcome(plan, LocalEngine().run(plan)) for plan in plans],
-            commits=commits,
+            lambda plans: [PassOutcome(plan, engine.run(plan)) for plan in plans], commits=commits
         )
 
     def _run(self, run_all: RunAll, *, commits: bool) -> Work:

@@ -196,7 +196,7 @@ def _hash_columns(
     _finish_columns(states, hashes[0], hashes[1], count)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def read_short_record(data: Any, position: int, end: int) -> tuple[int, int, int, int, int]:
     """Take one record apart that is as most are: below 8 kB, a key below 64 bytes, no headers.
 
@@ -207,7 +207,7 @@ def read_short_record(data: Any, position: int, end: int) -> tuple[int, int, int
     other = (-1, 0, 0, 0, 0)
     if end - position < 16:
         return other
-    word = load_u64(data, position)
+    word: Any = load_u64(data, position)
     length = np.int64(word & np.uint64(0x7F))
     body = position + 2  # after the attributes
     word >>= np.uint64(8)
@@ -259,7 +259,7 @@ def read_short_record(data: Any, position: int, end: int) -> tuple[int, int, int
     return record_end, offset_delta >> 1, key_position, key_length >> 1, value_length >> 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _put_words(data: Any, start: int, length: int, words: Any, column: int) -> None:
     """Cut a key into words as SipHash takes them, the last one with the length in it."""
     end = start + length

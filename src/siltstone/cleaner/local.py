@@ -7,6 +7,7 @@ only a byte per record and the table of keys are kept.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -27,7 +28,6 @@ from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
 from siltstone.records.batch import Batch, read_batch
 from siltstone.records.builder import build_empty_batch
-from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import DELETE_HORIZON_BIT
 from siltstone.records.scan import as_bytes
 
@@ -39,27 +39,32 @@ class LocalEngine:
     """Carries out plans in this process, one partition at a time.
 
     `attempt` names the files it writes: two attempts at one plan do not get in each other's way.
+    `reads_ahead` lets a second thread read and check what comes next, for a core that is idle.
     """
 
     def __init__(
         self,
         attempt: str = "local",
         open_storage: Callable[[Path], PassStorage] = DirectoryStorage,
+        *,
+        reads_ahead: bool = False,
     ) -> None:
         self._attempt = attempt
         self._open_storage = open_storage
+        self._reads_ahead = reads_ahead
 
     def run(self, plan: CleaningPlan) -> PassResult:
         """Write the cleaned files that the plan asks for; leave the live log alone."""
         started = time.perf_counter()
         storage = self._open_storage(plan.directory)
-        walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted))
-        crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
-        walk.keys.mark_winners()
-        rewriting = Rewriting(
-            plan, storage, self._attempt, walk.keys.marks, TrackedModes(plan.aborted)
-        )
-        groups = tuple(rewriting.clean(group) for group in plan.groups)
+        with closing(ChunkReader(reads_ahead=self._reads_ahead)) as reader:
+            walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted), reader)
+            crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
+            walk.keys.mark_winners()
+            rewriting = Rewriting(
+                plan, storage, self._attempt, walk.keys.marks, TrackedModes(plan.aborted), reader
+            )
+            groups = tuple(rewriting.clean(group) for group in plan.groups)
         seconds = time.perf_counter() - started
         return PassResult(plan.pass_id, groups, rewriting.total_counts(), crcs, seconds)
 
@@ -67,19 +72,25 @@ class LocalEngine:
 class KeyWalk:
     """The first walk: checks every batch and enters every key."""
 
-    def __init__(self, storage: PassStorage, keys: KeyMarks, modes: BatchModes) -> None:
+    def __init__(
+        self,
+        storage: PassStorage,
+        keys: KeyMarks,
+        modes: BatchModes,
+        reader: ChunkReader | None = None,
+    ) -> None:
         self.keys = keys
         self.next_offset = 0  # after the last batch
         self._storage = storage
         self._modes = modes
-        self._reader = ChunkReader()
+        self._reader = reader or ChunkReader()
 
     def enter(self, base_offset: int, start: int, end: int) -> int:
         """Enter the keys between two positions of a source; return the CRC of the bytes there."""
         file = self._storage.open_source(base_offset)
         crc = 0
         for chunk in self._reader.iter_chunks(file, start, end, self._modes, check_crc=True):
-            crc = crc32c(chunk.view, crc)
+            crc = chunk.crc
             self._enter_chunk(file, chunk)
             self.next_offset = int(chunk.batches["last_offset"][-1]) + 1
         return crc
@@ -128,6 +139,7 @@ class Rewriting:
         attempt: str,
         marks: NDArray[np.uint8],
         modes: BatchModes,
+        reader: ChunkReader | None = None,
     ) -> None:
         self._plan = plan
         self._storage = storage
@@ -136,7 +148,7 @@ class Rewriting:
         self._modes = modes
         self._sizes = {source.base_offset: source.size_bytes for source in plan.sources}
         self._last_records = {record.producer_id: record for record in plan.last_records}
-        self._reader = ChunkReader()
+        self._reader = reader or ChunkReader()
         self._ordinal = 0  # of the next record in a data batch
         self._counts = np.zeros(kernels.COUNTS, np.int64)
         self._totals = PassCounts()
@@ -290,7 +302,7 @@ class Rewriting:
         done = 0
         while done < len(todo):
             data, table, count = unpack(file, chunk, todo[done:])
-            unpacked = Chunk(chunk.position, chunk.view, data, table, chunk.modes)
+            unpacked = chunk._replace(data=data, batches=table)
             numbers = todo[done : done + count]
             for number, packed, max_timestamp_ms in self._pack(
                 file, unpacked, verdict, numbers, ordinal
@@ -304,7 +316,7 @@ class Rewriting:
         fates = verdict.fates.copy()
         fates[todo] = kernels.COPIED
         view = memoryview(b"".join(parts))
-        repacked = Chunk(chunk.position, view, as_bytes(view), batches, chunk.modes)
+        repacked = chunk._replace(view=view, data=as_bytes(view), batches=batches)
         return repacked, _Verdict(fates, verdict.has_tombstones)
 
     def _pack(
