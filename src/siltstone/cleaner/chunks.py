@@ -43,24 +43,24 @@ class ChunkReader:
     """Reads sources into two buffers, over and over: fresh memory is what costs most.
 
     With `reads_ahead` a thread of its own reads and checks the next chunk while the caller works on
-    the one before.
+    the one before; a second one in `pool` is for the caller.
     """
 
     def __init__(self, *, reads_ahead: bool = False) -> None:
         self._buffers = [np.empty(_CHUNK_BYTES, np.uint8) for _ in range(1 + reads_ahead)]
-        self._pool = ThreadPoolExecutor(1, "read-ahead") if reads_ahead else None
+        self.pool = ThreadPoolExecutor(2, "ahead") if reads_ahead else None
 
     def close(self) -> None:
         """End the thread, if there is one."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self.pool is not None:
+            self.pool.shutdown()
 
     def iter_chunks(
         self, file: File, start: int, end: int, modes: BatchModes, *, check_crc: bool
     ) -> Iterator[Chunk]:
         """Yield the batches between two positions; raise CorruptBatchError if one is not sound."""
         pieces = self._iter_pieces(file, start, end, check_crc=check_crc)
-        for piece in pieces if self._pool is None else _ahead(self._pool, pieces):
+        for piece in pieces if self.pool is None else _ahead(self.pool, pieces):
             found_modes = modes.find(file, piece.position, piece.data, piece.batches)
             view = piece.data[: piece.stop_position]
             yield Chunk(piece.position, view, as_bytes(view), piece.batches, found_modes, piece.crc)

@@ -110,7 +110,7 @@ class KeyWalk:
         following = plain[np.searchsorted(plain, first) :]
         stop = int(following[0]) if len(following) else len(chunk.batches)
         numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
-        data, table, count = unpack(file, chunk, numbers)
+        data, table, count = unpack(file, chunk, numbers, self._reader.pool)
         if count < len(numbers):
             stop = int(numbers[count])
         number, why = self.keys.enter(data, table[:stop], chunk.modes, first, is_unpacked=True)
@@ -301,7 +301,7 @@ class Rewriting:
         end = len(chunk.view)
         done = 0
         while done < len(todo):
-            data, table, count = unpack(file, chunk, todo[done:])
+            data, table, count = unpack(file, chunk, todo[done:], self._reader.pool)
             unpacked = chunk._replace(data=data, batches=table)
             numbers = todo[done : done + count]
             for number, packed, max_timestamp_ms in self._pack(
@@ -334,7 +334,7 @@ class Rewriting:
             if why == kernels.REFUSED:
                 raise AssertionError(f"batch {number} of {file.path} was sound before")
             rows = self._written[:count]
-            packed = pack(self._out[:position], rows[:, 0].tolist())
+            packed = pack(self._out[:position], rows[:, 0].tolist(), self._reader.pool)
             yield from zip(
                 numbers[slot : slot + count].tolist(), packed, rows[:, 3].tolist(), strict=True
             )
