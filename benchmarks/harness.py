@@ -75,6 +75,7 @@ class Case:
     touch_bytes: int = 0  # fresh page cache that a run will ask for
     operation_name: str = "call"
     costs: str = ""  # what our side does that the reference does not
+    limits: Mapping[str, float] = field(default_factory=dict)  # of details of ours, their medians
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class CaseResult:
     is_reached: bool | None  # None: there is no goal
     operation_name: str
     costs: str
+    limits: Mapping[str, float]
+    details: Mapping[str, float]  # medians of what our runs told
     runs: tuple[Run, ...]
 
 
@@ -135,6 +138,11 @@ class Options:
     repetitions: int
     output_path: Path
     work_path: Path | None
+    chosen: tuple[str, ...] = ()  # empty: all
+
+    def wants(self, name: str) -> bool:
+        """Say whether a part of the benchmark is to be run."""
+        return not self.chosen or any(text in name for text in self.chosen)
 
     def scaled(self, count: int, minimum: int = 1) -> int:
         """Return a count of the full run, as large as this run shall be."""
@@ -153,6 +161,13 @@ def parse_options(documentation: str | None, arguments: Sequence[str] | None = N
     parser.add_argument("--repetitions", type=int, help="rounds that count, 5 unless told")
     parser.add_argument("--output", type=Path, help="directory for the result")
     parser.add_argument("--dir", type=Path, help="directory for the data, on the disk to measure")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only the parts with this in their name; written to build/benchmarks",
+    )
     given = parser.parse_args(arguments)
     is_quick: bool = given.quick
     scale = given.scale or _float_from_env("SILT_BENCH_SCALE")
@@ -161,8 +176,10 @@ def parse_options(documentation: str | None, arguments: Sequence[str] | None = N
         is_quick=is_quick,
         scale=scale or (_QUICK_SCALE if is_quick else 1.0),
         repetitions=repetitions or (_QUICK_REPETITIONS if is_quick else 5),
-        output_path=given.output or (QUICK_RESULTS_PATH if is_quick else RESULTS_PATH),
+        output_path=given.output
+        or (QUICK_RESULTS_PATH if is_quick or given.only else RESULTS_PATH),
         work_path=given.dir,
+        chosen=tuple(given.only),
     )
 
 
@@ -231,13 +248,13 @@ def _check(case: Case, side: Side, work: Work) -> None:
 
 def _summarised(case: Case, runs: tuple[Run, ...]) -> CaseResult:
     counted = [run for run in runs if run.round]
-    ours = _summary([run for run in counted if run.side == case.ours.name])
+    mine = [run for run in counted if run.side == case.ours.name]
+    ours = _summary(mine)
     reference = None
     ratios: list[float] = []
     if case.reference is not None:
         theirs = [run for run in counted if run.side == case.reference.name]
         reference = _summary(theirs)
-        mine = [run for run in counted if run.side == case.ours.name]
         ratios = [b.seconds / a.seconds for a, b in zip(mine, theirs, strict=True)]
     ratio = statistics.median(ratios) if ratios else None
     reached = []
@@ -245,6 +262,10 @@ def _summarised(case: Case, runs: tuple[Run, ...]) -> CaseResult:
         reached.append(ratio >= case.goal_ratio)
     if case.goal_mb_per_second is not None:
         reached.append(ours.mb_per_second >= case.goal_mb_per_second)
+    details = {
+        name: statistics.median(run.details[name] for run in mine) for name in mine[0].details
+    }
+    reached.extend(details[name] <= limit for name, limit in case.limits.items())
     return CaseResult(
         name=case.name,
         ours=ours,
@@ -257,6 +278,8 @@ def _summarised(case: Case, runs: tuple[Run, ...]) -> CaseResult:
         is_reached=all(reached) if reached else None,
         operation_name=case.operation_name,
         costs=case.costs,
+        limits=dict(case.limits),
+        details=details,
         runs=runs,
     )
 
@@ -284,15 +307,16 @@ class Report:
     documentation: str
     options: Options
     data_path: Path
-    shape: Mapping[str, Any]
+    shape: dict[str, Any]
     versions: Mapping[str, str] = field(default_factory=dict)  # of rivals
     notes: dict[str, Any] = field(default_factory=dict)
     cases: list[CaseResult] = field(default_factory=list)
     _load_before: tuple[float, float, float] = field(default_factory=os.getloadavg)
 
-    def measure(self, case: Case) -> CaseResult:
-        """Measure a case, tell how it went, and keep it."""
-        result = measure(case, self.options.repetitions)
+    def measure(self, case: Case, max_repetitions: int | None = None) -> CaseResult:
+        """Measure a case, tell how it went, and keep it; a slow one may ask for fewer rounds."""
+        repetitions = self.options.repetitions
+        result = measure(case, min(repetitions, max_repetitions or repetitions))
         self.cases.append(result)
         print(format_line(result), flush=True)
         return result
@@ -337,6 +361,8 @@ def format_line(result: CaseResult) -> str:
             goals.append(f"{result.goal_ratio:g}x")
         if result.goal_mb_per_second is not None:
             goals.append(f"{result.goal_mb_per_second:g} MB/s")
+        for name, limit in result.limits.items():
+            goals.append(f"{name} {result.details[name]:.3g} <= {limit:g}")
         parts.append(f"goal {' and '.join(goals)} {'reached' if result.is_reached else 'MISSED'}")
     return "; ".join(parts)
 

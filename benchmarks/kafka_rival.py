@@ -19,7 +19,7 @@ class KafkaRival:
     """Opens log directories in a fresh JVM: a heap of 1 GiB, both compilers."""
 
     def __init__(self, harness: Harness) -> None:
-        self._harness = harness
+        self.harness = harness
         self.versions = {"kafka": KAFKA_VERSION, "java": java_version()}
 
     def load(
@@ -27,7 +27,7 @@ class KafkaRival:
     ) -> Work:
         """Load all logs of a directory, with seconds as Kafka's LogManager takes them."""
         started = time.perf_counter()
-        loaded = self._harness.load_time(directory, recovery_threads=threads)
+        loaded = self.harness.load_time(directory, recovery_threads=threads)
         process_seconds = time.perf_counter() - started
         if loaded.logs != log_count:
             raise WrongAnswerError(f"Kafka loaded {loaded.logs} logs of {log_count}")

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import REPO_PATH, RESULTS_PATH
 
-SUBJECTS: Final = ("append", "read", "index", "recovery", "load")
+SUBJECTS: Final = ("append", "read", "index", "recovery", "load", "clean")
 _PROFILE_ROWS: Final = 8
 _PLOT_LIMIT: Final = 4.0  # times the goal; longer bars are cut
 
@@ -92,6 +92,8 @@ def _format_row(case: Mapping[str, Any]) -> str:
         goal = f">= {case['goal_ratio']:g}x"
     if case["goal_mb_per_second"] is not None:
         goal = f">= {case['goal_mb_per_second']:,.0f} MB/s"
+    for name, limit in case.get("limits", {}).items():
+        goal = f"{name} <= {limit:g} (is {case['details'][name]:.3g})"
     if case["is_reached"] is not None:
         reached = "reached" if case["is_reached"] else "**missed**"
     cells = [
@@ -151,6 +153,8 @@ def format_plot(results: Mapping[str, Mapping[str, Any]]) -> str | None:
             elif case["goal_mb_per_second"] is not None:
                 rate = case["ours"]["mb_per_second"]
                 bars.append((f"{subject}: {case['name']}", rate / case["goal_mb_per_second"]))
+            for name, limit in case.get("limits", {}).items():
+                bars.append((f"{subject}: {case['name']}", limit / case["details"][name]))
     return _draw(bars) if bars else None
 
 

@@ -49,6 +49,7 @@ class KafkaPass:
     messages_written: int
     invalid_messages_read: int  # without a key
     map_messages_read: int
+    seconds: float  # as its log line says, by the machine's clock
 
 
 def select(log: DrivenLog, checkpoint: int | None) -> Selection:
@@ -64,12 +65,14 @@ def clean(
     io_bytes: int = 65_536,
     map_bytes: int = 1_048_576,
     write_checkpoint: bool = False,
+    wants_state: bool = True,
 ) -> KafkaPass:
     """Let Kafka's cleaner run one pass, due or not, under the log's clock.
 
     `io_bytes` is how much it reads at a time. The offset map takes 24 bytes per key, of which nine
     in ten are used; if it is too small for the dirty keys, the pass ends where it is full. With
-    `write_checkpoint` the end is noted in the file beside the log's directory.
+    `write_checkpoint` the end is noted in the file beside the log's directory. To look at the state
+    afterwards takes long for a large log.
     """
     result = log.call(
         "clean",
@@ -78,6 +81,7 @@ def clean(
         io_bytes=io_bytes,
         map_bytes=map_bytes,
         write_checkpoint=write_checkpoint,
+        state=wants_state,
     )
     return KafkaPass(**result)
 

@@ -96,10 +96,18 @@ class Harness:
             self._shared = self.start_log_ops()
         return self._shared
 
-    def start_log_ops(self, *, heap: str = "256m", log_level: str = "ERROR") -> LogOps:
+    def start_log_ops(
+        self, *, heap: str = "256m", log_level: str = "ERROR", full_speed: bool = False
+    ) -> LogOps:
         """Start a process of one's own; close it, or use it in a `with`."""
         return LogOps(
-            java_command(self.classpath, f"{_PACKAGE}.LogOps", heap=heap, log_level=log_level)
+            java_command(
+                self.classpath,
+                f"{_PACKAGE}.LogOps",
+                heap=heap,
+                log_level=log_level,
+                full_speed=full_speed,
+            )
         )
 
     def partition_files(self, directory: Path, *, records: bool = False) -> PartitionFiles:

@@ -123,12 +123,14 @@ class LogOps:
         auto_high_watermark: bool = False,
         transaction_verification: bool = False,
         producer_id_expiration_ms: int = 86_400_000,
+        wants_state: bool = True,
     ) -> "DrivenLog":
         """Open or create the log of a partition directory, which is named `topic-partition`.
 
         A `segment.bytes` below Kafka's public minimum of 1 MiB is passed on as the internal setting
         that Kafka's own tests use. With `auto_high_watermark` every append moves the high watermark
-        to the log end, as it is with a single replica.
+        to the log end, as it is with a single replica. To look at the state of a large log takes
+        long: do without.
         """
         log = DrivenLog(self, next(self._names), directory)
         log.call(
@@ -143,6 +145,7 @@ class LogOps:
             auto_high_watermark=auto_high_watermark,
             transaction_verification=transaction_verification,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            state=wants_state,
         )
         return log
 

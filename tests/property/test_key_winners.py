@@ -93,6 +93,7 @@ def test_packed_keys_come_back_as_marks(records: list[tuple[int, bool]], range_c
         winners.enter(0, block.tobytes())
         mark_survivors(winners.survivors(slice_count=1)[0], marks)
 
+    keys.mark_winners()
     expected = keys.marks[: keys.entered].copy()
     keyless = (expected & kernels.KEYLESS) != 0
     assert keys.keyless_count() == np.count_nonzero(keyless)

@@ -7,6 +7,10 @@ saw, or from what the engine says it wrote, ends the commit before the log is to
 import contextlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
 
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, OutputSegment, PassResult
@@ -16,6 +20,8 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.segment import Segment
 from siltstone.records.crc32c import crc32c
+
+_CHECK_BYTES: Final = 1 << 20
 
 
 def commit_pass(fs: FileSystem, log: PartitionLog, plan: CleaningPlan, result: PassResult) -> None:
@@ -89,11 +95,25 @@ def _check_outputs(fs: FileSystem, log: PartitionLog, group: GroupResult) -> Non
     """Read back what the tasks say they wrote: it may have gone through another machine."""
     for output in group.outputs:
         for file in output.files:
-            data = fs.read_file(log.directory / file.name)
-            if data is None or len(data) != file.size_bytes or crc32c(data) != file.crc32c:
+            if _size_and_crc(fs, log.directory / file.name) != (file.size_bytes, file.crc32c):
                 raise CleaningError(
                     f"{log.partition}: {file.name} is not what the task that wrote it says"
                 )
+
+
+def _size_and_crc(fs: FileSystem, path: Path) -> tuple[int, int] | None:
+    """Read a file in pieces, for it may be larger than memory; None if it is absent."""
+    try:
+        file = fs.open(path, writable=False)
+    except FileNotFoundError:
+        return None
+    buffer = np.empty(_CHECK_BYTES, np.uint8).data
+    size = crc = 0
+    while count := file.read_into(size, buffer):
+        crc = crc32c(buffer[:count], crc)
+        size += count
+    file.close()
+    return size, crc
 
 
 def _stage(fs: FileSystem, log: PartitionLog, output: OutputSegment) -> Segment:

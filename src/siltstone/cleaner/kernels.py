@@ -27,7 +27,7 @@ from siltstone.records.layout import (
 )
 
 # What a byte of marks says about a record.
-WINNER: Final = 1  # the last one of its key so far
+WINNER: Final = 1  # the last one of its key
 TOMBSTONE: Final = 2
 KEYLESS: Final = 4
 
@@ -197,17 +197,78 @@ def _hash_columns(
 
 
 @njit(cache=True, nogil=True)
+def read_short_record(data: Any, position: int, end: int) -> tuple[int, int, int, int, int]:
+    """Take one record apart that is as most are: below 8 kB, a key below 64 bytes, no headers.
+
+    Return (position after it, offset delta, key position, key length, value length); the position
+    is -1 if it may be any other, sound or not: ask `read_record`, the twin. The position comes from
+    the length alone, so that the processor can go on with the next record at once.
+    """
+    other = (-1, 0, 0, 0, 0)
+    if end - position < 16:
+        return other
+    word: Any = load_u64(data, position)
+    length = np.int64(word & np.uint64(0x7F))
+    body = position + 2  # after the attributes
+    word >>= np.uint64(8)
+    if data[position] & 0x80:
+        if word & np.uint64(0x80):
+            return other
+        length |= np.int64(word & np.uint64(0x7F)) << 7
+        body += 1
+        word >>= np.uint64(8)
+    record_end = body - 1 + (length >> 1)
+    if length & 1 or record_end > end:
+        return other
+    word >>= np.uint64(8)
+    if word & np.uint64(0x80):  # the timestamp delta, of two bytes at most
+        if word & np.uint64(0x8000):
+            return other
+        body += 1
+        word >>= np.uint64(8)
+    body += 1
+    word >>= np.uint64(8)
+    offset_delta = np.int64(word & np.uint64(0x7F))
+    if word & np.uint64(0x80):
+        if word & np.uint64(0x8000):
+            return other
+        offset_delta |= np.int64((word >> np.uint64(8)) & np.uint64(0x7F)) << 7
+        body += 1
+        word >>= np.uint64(8)
+    body += 1
+    word >>= np.uint64(8)
+    # Now at most five of the eight bytes are used up.
+    key_length = np.int64(word & np.uint64(0xFF))
+    key_position = body + 1
+    value = key_position + (key_length >> 1)
+    if offset_delta & 1 or key_length & 0x81 or value + 3 > record_end:
+        return other
+    value_length = np.int64(data[value])
+    value += 1
+    if value_length & 0x80:
+        if data[value] & 0x80:
+            return other
+        value_length = (value_length & 0x7F) | (np.int64(data[value]) << 7)
+        value += 1
+    if (
+        value_length & 1
+        or value + (value_length >> 1) + 1 != record_end
+        or data[record_end - 1] != 0
+    ):
+        return other
+    return record_end, offset_delta >> 1, key_position, key_length >> 1, value_length >> 1
+
+
+@njit(cache=True, nogil=True)
 def _put_words(data: Any, start: int, length: int, words: Any, column: int) -> None:
     """Cut a key into words as SipHash takes them, the last one with the length in it."""
-    position = start
     end = start + length
-    row = 0
-    while position + 8 <= end:
-        words[row, column] = load_u64(data, position)
-        position += 8
-        row += 1
+    row = length >> 3
+    for i in range(row):
+        words[i, column] = load_u64(data, start + 8 * i)
     word = np.uint64(length & 0xFF) << np.uint64(56)
-    left = end - position
+    left = length & 7
+    position = end - left
     if end >= 8 and left > 0:
         # The last bytes by one load that ends with them.
         word |= load_u64(data, end - 8) >> np.uint64(64 - 8 * left)
@@ -218,12 +279,39 @@ def _put_words(data: Any, start: int, length: int, words: Any, column: int) -> N
 
 
 @njit(cache=True, nogil=True)
+def _insert(table: Any, hashes: Any, marks: Any, ordinal: int, count: int, used: int) -> int:
+    """Enter hashed keys, of records from number `ordinal` on; return how many slots are used."""
+    mask = np.int64(table.shape[0] - 1)
+    lows = hashes[0]
+    highs = hashes[1]
+    for i in range(count):
+        if marks[ordinal + i] & KEYLESS:
+            continue
+        low = lows[i]
+        high = highs[i] << np.uint64(32)
+        slot = np.int64(low) & mask
+        entry = high | np.uint64(ordinal + i + 1)
+        while True:
+            found = table[slot, 1]
+            if found == np.uint64(0):
+                table[slot, 0] = low
+                table[slot, 1] = entry
+                used += 1
+                break
+            if table[slot, 0] == low and (found ^ high) <= np.uint64(_ORDINAL_MASK):
+                table[slot, 1] = entry
+                break
+            slot = (slot + 1) & mask
+    return used
+
+
+@njit(cache=True, nogil=True)
 def index_keys(
     data: Any,
     batches: Any,
     modes: Any,
     first: int,
-    whole_payload: bool,
+    is_unpacked: bool,
     key0: int,
     key1: int,
     table: Any,
@@ -237,10 +325,10 @@ def index_keys(
 ) -> tuple[int, int, int, int]:
     """Enter the keys of data batches from number `first` on; return (batch, used, ordinal, why).
 
-    `table` holds 96 bits of each key's hash and the number of its last record; a record that is
-    followed by another of its key loses its mark. Compressed batches are stopped at, unless
-    `whole_payload` says that `data` is one batch's decompressed payload. `keys`, `words`,
-    `states` and `hashes` are room for the largest batch. The caller has made room in `marks`.
+    `table` holds 96 bits of each key's hash and the number of its last record, from which
+    `mark_winners` takes the marks once all are entered. Compressed batches are stopped at, unless
+    `is_unpacked` says that there are none but by name. `keys`, `words`, `states` and `hashes` are
+    room for the largest batch. The caller has made room in `marks`.
     """
     mask = np.int64(table.shape[0] - 1)
     limit = table.shape[0] - table.shape[0] // 4
@@ -251,26 +339,31 @@ def index_keys(
             continue
         batch = batches[number]
         count = np.int64(batch.record_count)
-        if batch.attributes & CODEC_MASK != 0 and not whole_payload:
+        if batch.attributes & CODEC_MASK != 0 and not is_unpacked:
             return number, used, ordinal, COMPRESSED
         if used + count > limit:
             return number, used, ordinal, FULL
-        position = np.int64(0) if whole_payload else batch.position + HEADER_SIZE
-        end = np.int64(data.size) if whole_payload else batch.position + batch.size_bytes
+        position = batch.position + HEADER_SIZE
+        end = batch.position + batch.size_bytes
         offset_limit = batch.last_offset - batch.base_offset
         previous_delta = np.int64(-1)
         word_count = np.int64(0)
         is_uniform = True
         for i in range(count):
-            position, _, offset_delta, key_position, key_length, value_length, _ = read_record(
-                data, position, end
+            record_position = position
+            position, offset_delta, key_position, key_length, value_length = read_short_record(
+                data, record_position, end
             )
+            if position < 0:
+                position, _, offset_delta, key_position, key_length, value_length, _ = read_record(
+                    data, record_position, end
+                )
             if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
                 return number, used, ordinal, REFUSED
             previous_delta = offset_delta
-            mark = WINNER
+            mark = 0
             if value_length < 0:
-                mark = WINNER | TOMBSTONE
+                mark = TOMBSTONE
             if key_length < 0:
                 mark = KEYLESS
             else:
@@ -294,27 +387,18 @@ def index_keys(
                     lows[i], highs[i] = siphash128(data, keys[i, 0], keys[i, 1], key0, key1)
         for i in range(count):
             _prefetch(table, np.int64(lows[i]) & mask)
-        for i in range(count):
-            if marks[ordinal + i] & KEYLESS:
-                continue
-            low = lows[i]
-            high = highs[i] << np.uint64(32)
-            slot = np.int64(low) & mask
-            entry = high | np.uint64(ordinal + i + 1)
-            while True:
-                found = table[slot, 1]
-                if found == np.uint64(0):
-                    table[slot, 0] = low
-                    table[slot, 1] = entry
-                    used += 1
-                    break
-                if table[slot, 0] == low and (found ^ high) <= np.uint64(_ORDINAL_MASK):
-                    marks[np.int64(found & np.uint64(_ORDINAL_MASK)) - 1] &= ~np.uint8(WINNER)
-                    table[slot, 1] = entry
-                    break
-                slot = (slot + 1) & mask
+        used = _insert(table, hashes, marks, ordinal, count, used)
         ordinal += count
     return batches.size, used, ordinal, AT_END
+
+
+@njit(cache=True, nogil=True)
+def mark_winners(table: Any, marks: Any) -> None:
+    """Mark the last record of each key of a table."""
+    for i in range(table.shape[0]):
+        found = table[i, 1]
+        if found != np.uint64(0):
+            marks[np.int64(found & np.uint64(_ORDINAL_MASK)) - 1] |= np.uint8(WINNER)
 
 
 @njit(cache=True, nogil=True)
@@ -524,17 +608,18 @@ def rewrite_batches(
     ordinal: int,
     now_ms: int,
     new_horizon_ms: int,
+    is_unpacked: bool,
     out: Any,
     written: Any,
-    written_count: int,
-    position: int,
 ) -> tuple[int, int, int, int, int]:
     """Write what is left of the batches from number `first` on.
 
     Return (batch, ordinal, batches written, position in `out`, why). `written` gets a row of
     (size, base offset, last offset, max timestamp) for each batch. A compressed batch to be
-    rebuilt is stopped at.
+    rebuilt is stopped at, unless it is compressed but by name.
     """
+    written_count = 0
+    position = 0
     for number in range(first, batches.size):
         batch = batches[number]
         fate = fates[number]
@@ -542,7 +627,7 @@ def rewrite_batches(
         if fate != DISCARDED:
             room = batch.size_bytes
             if fate == REBUILT:
-                if batch.attributes & CODEC_MASK != 0:
+                if batch.attributes & CODEC_MASK != 0 and not is_unpacked:
                     return number, ordinal, written_count, position, COMPRESSED
                 room += batch.record_count * _RECORD_GROWTH_BYTES
             if room > out.size - position or written_count == written.shape[0]:

@@ -33,9 +33,9 @@ class KeyMarks:
         self._make_room(_FIRST_BATCH_RECORDS)
 
     def enter(
-        self, data: Any, batches: Any, modes: Any, first: int, *, whole_payload: bool = False
+        self, data: Any, batches: Any, modes: Any, first: int, *, is_unpacked: bool = False
     ) -> tuple[int, int]:
-        """Enter the keys of data batches from number `first` on.
+        """Enter the keys of data batches from number `first` on, also of compressed if unpacked.
 
         Return the number of the batch that it stopped at, and why: `kernels.AT_END`, REFUSED, or
         COMPRESSED.
@@ -51,7 +51,7 @@ class KeyMarks:
                 batches,
                 modes,
                 first,
-                whole_payload,
+                is_unpacked,
                 self._key0,
                 self._key1,
                 self._table,
@@ -77,6 +77,10 @@ class KeyMarks:
         entries = np.empty((self._used, 2), np.uint64)
         kernels.pack_entries(self._table, self.marks, range_count, ends, entries)
         return np.split(entries, ends[:-1])
+
+    def mark_winners(self) -> None:
+        """Mark the last record of each key, now that all are entered."""
+        kernels.mark_winners(self._table, self.marks)
 
     def keyless_count(self) -> int:
         """Count the records without a key."""

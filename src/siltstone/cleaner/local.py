@@ -6,9 +6,10 @@ only a byte per record and the table of keys are kept.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +20,14 @@ from siltstone.cleaner.chunks import Chunk, ChunkReader
 from siltstone.cleaner.key_marks import KeyMarks
 from siltstone.cleaner.output import GroupWriter
 from siltstone.cleaner.plan import CleaningPlan
-from siltstone.cleaner.rebuild import rebuild_batch
 from siltstone.cleaner.result import GroupResult, PassCounts, PassResult
 from siltstone.cleaner.storage import DirectoryStorage, PassStorage
 from siltstone.cleaner.survival import is_last_of_producer
+from siltstone.cleaner.unpacking import is_compressed, pack, unpack
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
-from siltstone.records.batch import Batch, read_batch, read_header
+from siltstone.records.batch import Batch, read_batch
 from siltstone.records.builder import build_empty_batch
-from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import DELETE_HORIZON_BIT
 from siltstone.records.scan import as_bytes
 
@@ -39,26 +39,32 @@ class LocalEngine:
     """Carries out plans in this process, one partition at a time.
 
     `attempt` names the files it writes: two attempts at one plan do not get in each other's way.
+    `reads_ahead` lets a second thread read and check what comes next, for a core that is idle.
     """
 
     def __init__(
         self,
         attempt: str = "local",
         open_storage: Callable[[Path], PassStorage] = DirectoryStorage,
+        *,
+        reads_ahead: bool = False,
     ) -> None:
         self._attempt = attempt
         self._open_storage = open_storage
+        self._reads_ahead = reads_ahead
 
     def run(self, plan: CleaningPlan) -> PassResult:
         """Write the cleaned files that the plan asks for; leave the live log alone."""
         started = time.perf_counter()
         storage = self._open_storage(plan.directory)
-        walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted))
-        crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
-        rewriting = Rewriting(
-            plan, storage, self._attempt, walk.keys.marks, TrackedModes(plan.aborted)
-        )
-        groups = tuple(rewriting.clean(group) for group in plan.groups)
+        with closing(ChunkReader(reads_ahead=self._reads_ahead)) as reader:
+            walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted), reader)
+            crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
+            walk.keys.mark_winners()
+            rewriting = Rewriting(
+                plan, storage, self._attempt, walk.keys.marks, TrackedModes(plan.aborted), reader
+            )
+            groups = tuple(rewriting.clean(group) for group in plan.groups)
         seconds = time.perf_counter() - started
         return PassResult(plan.pass_id, groups, rewriting.total_counts(), crcs, seconds)
 
@@ -66,19 +72,25 @@ class LocalEngine:
 class KeyWalk:
     """The first walk: checks every batch and enters every key."""
 
-    def __init__(self, storage: PassStorage, keys: KeyMarks, modes: BatchModes) -> None:
+    def __init__(
+        self,
+        storage: PassStorage,
+        keys: KeyMarks,
+        modes: BatchModes,
+        reader: ChunkReader | None = None,
+    ) -> None:
         self.keys = keys
         self.next_offset = 0  # after the last batch
         self._storage = storage
         self._modes = modes
-        self._reader = ChunkReader()
+        self._reader = reader or ChunkReader()
 
     def enter(self, base_offset: int, start: int, end: int) -> int:
         """Enter the keys between two positions of a source; return the CRC of the bytes there."""
         file = self._storage.open_source(base_offset)
         crc = 0
         for chunk in self._reader.iter_chunks(file, start, end, self._modes, check_crc=True):
-            crc = crc32c(chunk.view, crc)
+            crc = chunk.crc
             self._enter_chunk(file, chunk)
             self.next_offset = int(chunk.batches["last_offset"][-1]) + 1
         return crc
@@ -88,33 +100,30 @@ class KeyWalk:
         while number < len(chunk.batches):
             number, why = self.keys.enter(chunk.data, chunk.batches, chunk.modes, number)
             if why == kernels.COMPRESSED:
-                self._enter_compressed(file, chunk, number)
-                number += 1
+                number = self._enter_compressed(file, chunk, number)
             elif why == kernels.REFUSED:
                 _explain(file, chunk, number)
 
-    def _enter_compressed(self, file: File, chunk: Chunk, number: int) -> None:
-        batch = _batch_at(chunk, number)
-        try:
-            payload = as_bytes(batch.payload())
-        except DecodeError as error:
-            raise _corrupt(file, chunk, number, error) from error
-        row = slice(number, number + 1)
-        _, why = self.keys.enter(
-            payload, chunk.batches[row], chunk.modes[row], 0, whole_payload=True
-        )
+    def _enter_compressed(self, file: File, chunk: Chunk, first: int) -> int:
+        """Enter compressed batches from number `first` on; return the number to go on with."""
+        plain = np.flatnonzero(~is_compressed(chunk.batches) & (chunk.modes == kernels.DATA))
+        following = plain[np.searchsorted(plain, first) :]
+        stop = int(following[0]) if len(following) else len(chunk.batches)
+        numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
+        data, table, count = unpack(file, chunk, numbers, self._reader.pool)
+        if count < len(numbers):
+            stop = int(numbers[count])
+        number, why = self.keys.enter(data, table[:stop], chunk.modes, first, is_unpacked=True)
         if why == kernels.REFUSED:
             _explain(file, chunk, number)
+        return stop
 
 
-class _Verdict:
+class _Verdict(NamedTuple):
     """What becomes of the batches of one chunk."""
 
-    __slots__ = ("fates", "has_tombstones")
-
-    def __init__(self, count: int) -> None:
-        self.fates: NDArray[np.uint8] = np.empty(count, np.uint8)
-        self.has_tombstones: NDArray[np.bool_] = np.empty(count, np.bool_)
+    fates: NDArray[np.uint8]
+    has_tombstones: NDArray[np.bool_]
 
 
 class Rewriting:
@@ -130,6 +139,7 @@ class Rewriting:
         attempt: str,
         marks: NDArray[np.uint8],
         modes: BatchModes,
+        reader: ChunkReader | None = None,
     ) -> None:
         self._plan = plan
         self._storage = storage
@@ -138,7 +148,7 @@ class Rewriting:
         self._modes = modes
         self._sizes = {source.base_offset: source.size_bytes for source in plan.sources}
         self._last_records = {record.producer_id: record for record in plan.last_records}
-        self._reader = ChunkReader()
+        self._reader = reader or ChunkReader()
         self._ordinal = 0  # of the next record in a data batch
         self._counts = np.zeros(kernels.COUNTS, np.int64)
         self._totals = PassCounts()
@@ -197,7 +207,8 @@ class Rewriting:
         return True
 
     def _judge(self, chunk: Chunk, counts: NDArray[np.int64]) -> _Verdict:
-        verdict = _Verdict(len(chunk.batches))
+        count = len(chunk.batches)
+        verdict = _Verdict(np.empty(count, np.uint8), np.empty(count, np.bool_))
         self._ordinal = kernels.judge_batches(
             chunk.batches,
             chunk.modes,
@@ -244,9 +255,22 @@ class Rewriting:
     def _write_chunk(
         self, file: File, chunk: Chunk, verdict: _Verdict, ordinal: int, writer: GroupWriter
     ) -> None:
+        chunk, verdict = self._repacked(file, chunk, verdict, ordinal)
         number = count = position = 0
         while number < len(chunk.batches):
-            number, ordinal, count, position, why = kernels.rewrite_batches(
+            number, ordinal, count, position, why = self._rewrite(
+                chunk, verdict, number, ordinal, is_unpacked=False
+            )
+            if why == kernels.REFUSED:
+                _explain(file, chunk, number)
+            self._hand_over(writer, count, position)
+
+    def _rewrite(
+        self, chunk: Chunk, verdict: _Verdict, number: int, ordinal: int, *, is_unpacked: bool
+    ) -> tuple[int, int, int, int, int]:
+        """Rewrite batches from a number on, as many as there is room for."""
+        while True:
+            found: tuple[int, int, int, int, int] = kernels.rewrite_batches(
                 chunk.data,
                 chunk.batches,
                 chunk.modes,
@@ -257,22 +281,64 @@ class Rewriting:
                 ordinal,
                 self._plan.now_ms,
                 self._new_horizon_ms,
+                is_unpacked,
                 self._out,
                 self._written,
-                count,
-                position,
+            )
+            if found[4] != kernels.FULL or found[2]:
+                return found
+            self._out = np.empty(2 * len(self._out), np.uint8)
+
+    def _repacked(
+        self, file: File, chunk: Chunk, verdict: _Verdict, ordinal: int
+    ) -> tuple[Chunk, _Verdict]:
+        """Rebuild the compressed batches; return the chunk with them, to be copied as they are."""
+        todo = np.flatnonzero((verdict.fates == kernels.REBUILT) & is_compressed(chunk.batches))
+        if not len(todo):
+            return chunk, verdict
+        batches = chunk.batches.copy()
+        parts: list[Any] = [chunk.view]
+        end = len(chunk.view)
+        done = 0
+        while done < len(todo):
+            data, table, count = unpack(file, chunk, todo[done:], self._reader.pool)
+            unpacked = chunk._replace(data=data, batches=table)
+            numbers = todo[done : done + count]
+            for number, packed, max_timestamp_ms in self._pack(
+                file, unpacked, verdict, numbers, ordinal
+            ):
+                parts.append(packed)
+                batches["position"][number] = end
+                batches["size_bytes"][number] = len(packed)
+                batches["max_timestamp_ms"][number] = max_timestamp_ms
+                end += len(packed)
+            done += count
+        fates = verdict.fates.copy()
+        fates[todo] = kernels.COPIED
+        view = memoryview(b"".join(parts))
+        repacked = chunk._replace(view=view, data=as_bytes(view), batches=batches)
+        return repacked, _Verdict(fates, verdict.has_tombstones)
+
+    def _pack(
+        self, file: File, unpacked: Chunk, verdict: _Verdict, numbers: Any, ordinal: int
+    ) -> Iterator[tuple[int, bytes, int]]:
+        """Rebuild some batches of a chunk; yield number, bytes and newest timestamp of each."""
+        fates = np.full(len(verdict.fates), kernels.DISCARDED, np.uint8)
+        fates[numbers] = kernels.REBUILT
+        only = _Verdict(fates, verdict.has_tombstones)
+        slot = number = 0
+        while slot < len(numbers):
+            number, ordinal, count, position, why = self._rewrite(
+                unpacked, only, number, ordinal, is_unpacked=True
             )
             if why == kernels.REFUSED:
-                _explain(file, chunk, number)
-            self._hand_over(writer, count, position)
-            if why == kernels.FULL and not count:
-                self._out = np.empty(2 * len(self._out), np.uint8)
-            count = position = 0
-            if why == kernels.COMPRESSED:
-                self._write_compressed(chunk, number, verdict, ordinal, writer)
-                if chunk.modes[number] == kernels.DATA:
-                    ordinal += int(chunk.batches["record_count"][number])
-                number += 1
+                raise AssertionError(f"batch {number} of {file.path} was sound before")
+            rows = self._written[:count]
+            packed = pack(self._out[:position], rows[:, 0].tolist(), self._reader.pool)
+            yield from zip(
+                numbers[slot : slot + count].tolist(), packed, rows[:, 3].tolist(), strict=True
+            )
+            slot += count
 
     def _hand_over(self, writer: GroupWriter, count: int, position: int) -> None:
         if count:
@@ -284,34 +350,6 @@ class Rewriting:
                 last_offsets=rows[:, 2],
                 max_timestamps=rows[:, 3],
             )
-
-    def _write_compressed(
-        self, chunk: Chunk, number: int, verdict: _Verdict, ordinal: int, writer: GroupWriter
-    ) -> None:
-        """Rebuild a batch whose records must be decompressed, and compressed again."""
-        batch = _batch_at(chunk, number)
-        header = batch.header
-        horizon_ms = header.delete_horizon_ms
-        drops = horizon_ms is not None and horizon_ms <= self._plan.now_ms
-        is_spent = chunk.modes[number] == kernels.SPENT_MARKER
-        if horizon_ms is None and (verdict.has_tombstones[number] or is_spent):
-            horizon_ms = self._new_horizon_ms
-        records = list(batch.iter_records())
-        if chunk.modes[number] == kernels.DATA:
-            marks = self._marks[ordinal : ordinal + len(records)]
-            stays = (marks & kernels.WINNER) != 0
-            if drops:
-                stays &= (marks & kernels.TOMBSTONE) == 0
-            records = [records[i] for i in np.flatnonzero(stays)]
-        data = rebuild_batch(header, records, horizon_ms)
-        rebuilt = read_header(data)
-        writer.add(
-            data,
-            sizes=np.array([rebuilt.size_bytes]),
-            base_offsets=np.array([rebuilt.base_offset]),
-            last_offsets=np.array([rebuilt.last_offset]),
-            max_timestamps=np.array([rebuilt.max_timestamp_ms]),
-        )
 
 
 def _batch_at(chunk: Chunk, number: int) -> Batch:

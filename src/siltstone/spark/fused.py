@@ -25,7 +25,8 @@ def run_fused(
     unfinished = {plan.pass_id: plan for plan in plans}
     try:
         with mailbox.open_box() as box:
-            task = FusedTask(io, box.address)
+            has_idle_cores = 2 * len(plans) <= context.defaultParallelism
+            task = FusedTask(io, box.address, reads_ahead=has_idle_cores)
             rdd = context.parallelize(plans, len(plans))
             with closing(run_job(context, lambda: rdd.foreach(task), box, on_wait)) as outcomes:
                 for outcome in outcomes:

@@ -5,6 +5,7 @@ to its outputs how far it is; whoever waits for the job may look. Such a file go
 that nobody uses.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ class _TaskMeter:
         self, io: TaskIo, storage: PassStorage, plan: CleaningPlan, task: TaskName
     ) -> None:
         self._throttle = None if io.bytes_per_second is None else Throttle(io.bytes_per_second)
+        self._lock = threading.Lock()
         self._storage = storage
         self._name = filenames.pass_file_name(plan.pass_id, str(task), 0, _EXTENSION)
         self._file: File | None = None
@@ -112,7 +114,9 @@ class _TaskMeter:
 
     def _wait(self, byte_count: int) -> None:
         if self._throttle is not None:
-            time.sleep(self._throttle.take(byte_count, time.monotonic()))
+            with self._lock:  # One thread may read ahead while another writes.
+                seconds = self._throttle.take(byte_count, time.monotonic())
+            time.sleep(seconds)
 
     def _report(self) -> None:
         if self._file is None:

@@ -25,13 +25,17 @@ class FusedTask:
 
     io: TaskIo
     address: Address
+    reads_ahead: bool  # There is an idle core for each of these tasks.
 
     def __call__(self, plan: CleaningPlan) -> None:
         """Run in a worker."""
         task = this_task()
+        engine = LocalEngine(
+            str(task), lambda _: self.io.open(plan, task), reads_ahead=self.reads_ahead
+        )
         try:
             with absence_explained(plan):
-                result = LocalEngine(str(task), lambda _: self.io.open(plan, task)).run(plan)
+                result = engine.run(plan)
         except SiltstoneError as error:
             self.address.send(PassOutcome(plan, error=error))
         else:

@@ -84,6 +84,7 @@ final class CleanOps {
         node.put("messages_written", stats.messagesWritten());
         node.put("invalid_messages_read", stats.invalidMessagesRead());
         node.put("map_messages_read", stats.mapMessagesRead());
+        node.put("seconds", stats.elapsedSecs());
         return node;
     }
 }

@@ -1,0 +1,49 @@
+"""Reading ahead in another thread changes nothing but the time."""
+
+from pathlib import Path
+
+import pytest
+
+from siltstone.cleaner import chunks
+from siltstone.cleaner.local import LocalEngine
+from siltstone.errors import CorruptBatchError
+from tests.spark.passes import damage, fingerprint, plan_large_log, plan_random_logs
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or all of a small log would be in one chunk, and nothing would be left to read ahead.
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 1000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pass_that_reads_ahead_writes_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    (plan,) = plan_random_logs(tmp_path, seed)
+    expected = fingerprint(plan, LocalEngine("plain").run(plan))
+
+    found = fingerprint(plan, LocalEngine("ahead", reads_ahead=True).run(plan))
+
+    assert found == expected
+
+
+def test_a_batch_that_is_larger_than_a_chunk_is_read_ahead(tmp_path: Path) -> None:
+    plan = plan_large_log(tmp_path, record_count=2000, key_count=100)  # batches of 10 kB
+    expected = fingerprint(plan, LocalEngine("plain").run(plan))
+
+    found = fingerprint(plan, LocalEngine("ahead", reads_ahead=True).run(plan))
+
+    assert found == expected
+
+
+def test_damage_is_named_by_its_place_whoever_reads(tmp_path: Path) -> None:
+    plan = plan_large_log(tmp_path, record_count=2000, key_count=100)
+    path = damage(plan)
+
+    messages = []
+    for reads_ahead in (False, True):
+        with pytest.raises(CorruptBatchError) as caught:
+            LocalEngine(reads_ahead=reads_ahead).run(plan)
+        messages.append(str(caught.value))
+
+    assert messages[0] == messages[1]
+    assert f"{path.name} is corrupt at position" in messages[0]
