@@ -13,6 +13,7 @@
         LogDirLockedError        another process owns the directory
         LogDirOfflineError       the disk refused; the directory is out until restart
       OffsetOutOfRangeError    the reader asked for what is not there
+      NotExactError            compaction has taken apart the state that was asked for
       DecodeError              record bytes from outside make no sense
         TruncatedDataError       the bytes end too early
         ChecksumError            the bytes are not the ones that were signed
@@ -193,6 +194,22 @@ class OffsetOutOfRangeError(SiltstoneError):
         return (
             f"offset {self.offset} of {self.partition} is outside of the log "
             f"({self.log_start} to {self.log_end})"
+        )
+
+
+class NotExactError(SiltstoneError):
+    """A state was asked for that compaction has taken apart."""
+
+    def __init__(self, partition: str, offset: int, first_exact_offset: int) -> None:
+        super().__init__(partition, offset, first_exact_offset)
+        self.partition = partition
+        self.offset = offset
+        self.first_exact_offset = first_exact_offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition} was compacted beyond offset {self.offset}, so its state there is "
+            f"not known any more: ask for offset {self.first_exact_offset} or later"
         )
 
 

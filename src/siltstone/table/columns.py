@@ -1,0 +1,121 @@
+"""Records as Arrow columns, in the order and with the names of Spark's Kafka source."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from siltstone.ids import TopicPartition
+from siltstone.records.layout import CODEC_MASK, HEADER_SIZE, TIMESTAMP_TYPE_BIT
+from siltstone.records.scan import Bytes, Records, Scan
+from siltstone.table import kernels
+
+HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS_TYPE))
+
+
+class FlatRecords(NamedTuple):
+    """Records whose positions all count in one array of bytes."""
+
+    data: Bytes
+    records: Records
+    timestamp_types: NDArray[np.int32]
+
+
+def flatten(scan: Scan) -> FlatRecords:
+    """Put the payloads of a scan one after the other, unless they lie in one array already."""
+    counts = scan.batches["record_count"].astype(np.int64)
+    types = ((scan.batches["attributes"] & TIMESTAMP_TYPE_BIT) != 0).astype(np.int32)
+    types = np.repeat(types, counts)
+    payloads = scan.payloads
+    if all(payload is payloads[0] for payload in payloads):
+        data = payloads[0] if payloads else np.empty(0, np.uint8)
+        return FlatRecords(data, scan.records, types)
+
+    parts: list[Bytes] = []
+    shifts = np.empty(len(payloads), np.int64)
+    end = 0
+    for number, (batch, payload) in enumerate(zip(scan.batches, payloads, strict=True)):
+        start, stop = 0, payload.size
+        if not batch["attributes"] & CODEC_MASK or batch["size_bytes"] == HEADER_SIZE:
+            start = int(batch["position"]) + HEADER_SIZE
+            stop = int(batch["position"]) + int(batch["size_bytes"])
+        parts.append(payload[start:stop])
+        shifts[number] = end - start
+        end += stop - start
+    records = scan.records.copy()
+    shift = np.repeat(shifts, counts)
+    records["position"] += shift
+    records["key_position"] += shift
+    data = np.concatenate(parts)
+    data.flags.writeable = False  # The kind of array that the kernels are compiled for.
+    return FlatRecords(data, records, types)
+
+
+def make_record_batch(
+    partition: TopicPartition, flat: FlatRecords, stays: NDArray[np.bool_], *, with_headers: bool
+) -> pa.RecordBatch:
+    """Make the columns of the records that are marked in `stays`."""
+    data = flat.data
+    records = flat.records[stays]
+    count = len(records)
+    value_positions = np.empty(count, np.int64)
+    kernels.locate_values(data, records, value_positions)
+    columns: list[pa.Array] = [
+        _make_binary(data, records["key_position"], records["key_length"], pa.binary()),
+        _make_binary(data, value_positions, records["value_length"], pa.binary()),
+        pa.repeat(pa.scalar(partition.topic), count),
+        pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+        pa.array(records["offset"]),
+        pa.array(records["timestamp_ms"]).view(pa.timestamp("ms", tz="UTC")),
+        pa.array(flat.timestamp_types[stays]),
+    ]
+    if not with_headers:
+        return pa.record_batch(columns, schema=SCHEMA)
+    columns.append(_make_headers(data, records, value_positions))
+    return pa.record_batch(columns, schema=SCHEMA_WITH_HEADERS)
+
+
+def _make_binary(
+    data: Bytes, positions: NDArray[np.int64], lengths: NDArray[Any], kind: pa.DataType
+) -> pa.Array:
+    positions = np.ascontiguousarray(positions)
+    lengths = np.ascontiguousarray(lengths, np.int64)
+    valid = lengths >= 0
+    out = np.empty(int(lengths[valid].sum()), np.uint8)
+    offsets = np.empty(len(positions) + 1, np.int32)
+    kernels.copy_spans(data, positions, lengths, offsets, out)
+    validity = None
+    if not valid.all():
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(kind, len(positions), buffers)
+
+
+def _make_headers(data: Bytes, records: Records, value_positions: NDArray[np.int64]) -> pa.Array:
+    counts = records["header_count"].astype(np.int64)
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    spans = np.empty((int(offsets[-1]), 4), np.int64)
+    kernels.locate_headers(data, records, value_positions, spans)
+    names = _make_binary(data, spans[:, 0], spans[:, 1], pa.binary())
+    values = _make_binary(data, spans[:, 2], spans[:, 3], pa.binary())
+    try:
+        names = names.cast(pa.string())
+    except pa.ArrowInvalid:  # A name that is not UTF-8, which no client should write.
+        names = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=HEADERS_TYPE)

@@ -1,0 +1,185 @@
+"""The three ways to read a log, as Arrow record batches.
+
+`latest` and `changes` walk the log twice, as a pass does: first every key is entered, so that each
+record is known to be the last of its key or not, then the last ones are copied out. Between the two
+only a byte per record and the table of keys are kept; values never wait in memory.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from siltstone.cleaner import kernels as cleaner_kernels
+from siltstone.cleaner.chunks import Chunk
+from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.ids import TopicPartition
+from siltstone.log.filesystem import File
+from siltstone.log.partition_log import PartitionLog
+from siltstone.records.batch import read_batch
+from siltstone.records.compression import MAX_PAYLOAD_BYTES
+from siltstone.records.scan import as_bytes, scan
+from siltstone.table import kernels
+from siltstone.table.chunks import FileChunk, GapFinder, iter_chunks
+from siltstone.table.columns import SCHEMA, SCHEMA_WITH_HEADERS, flatten, make_record_batch
+from siltstone.table.request import (
+    View,
+    ViewBounds,
+    ViewRequest,
+    raise_consistent_from,
+    resolve_bounds,
+)
+from siltstone.table.snapshot import LogSnapshot
+
+Marks = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ViewResult:
+    """A view of one partition: where it lies, and its records, to be taken once."""
+
+    bounds: ViewBounds
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the records as a stream that DuckDB, Polars and pandas read."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """What is in a log between two offsets, counted and not estimated."""
+
+    records: int  # that a consumer gets
+    live_keys: int
+    tombstones: int  # keys whose last record is one
+    keyless: int
+
+
+def find_offset_as_of(log: PartitionLog, timestamp_ms: int) -> int | None:
+    """Return the offset of the first record later than a time; None if there is none."""
+    found = log.find_offset_by_timestamp(timestamp_ms + 1)
+    return None if found is None else found.offset
+
+
+def read_view(snapshot: LogSnapshot, request: ViewRequest) -> ViewResult:
+    """Read a view; raise NotExactError or OffsetOutOfRangeError before the first record."""
+    bounds = resolve_bounds(snapshot, request)
+    schema = SCHEMA_WITH_HEADERS if request.include_headers else SCHEMA
+    marks: Marks | None = None
+    if request.view is not View.LOG:
+        keys, bounds = _enter_keys(snapshot, request, bounds)
+        marks = keys.marks
+    return ViewResult(bounds, schema, _iter_selected(snapshot, request, bounds, marks))
+
+
+def count_keys(snapshot: LogSnapshot, request: ViewRequest) -> tuple[KeyCounts, ViewBounds]:
+    """Count records, live keys and tombstones."""
+    bounds = resolve_bounds(snapshot, request)
+    keys, bounds = _enter_keys(snapshot, request, bounds)
+    marks = keys.marks[: keys.entered]
+    is_winner = (marks & cleaner_kernels.WINNER) != 0
+    tombstones = int(np.count_nonzero(is_winner & ((marks & cleaner_kernels.TOMBSTONE) != 0)))
+    live_keys = int(np.count_nonzero(is_winner)) - tombstones
+    return KeyCounts(keys.entered, live_keys, tombstones, keys.keyless_count()), bounds
+
+
+def _enter_keys(
+    snapshot: LogSnapshot, request: ViewRequest, bounds: ViewBounds
+) -> tuple[KeyMarks, ViewBounds]:
+    """Mark the last record of each key, and look how far the log has been cleaned."""
+    keys = KeyMarks(os.urandom(16))
+    gaps = GapFinder(max(bounds.consistent_from, bounds.start_offset), bounds.end_offset)
+    for found in iter_chunks(snapshot, request, bounds, check_crc=True, gaps=gaps):
+        _enter_chunk(keys, found)
+    if gaps.has_found:
+        bounds = raise_consistent_from(bounds, request, snapshot)
+    return keys, bounds
+
+
+def _enter_chunk(keys: KeyMarks, found: FileChunk) -> None:
+    chunk = found.chunk
+    number = 0
+    while number < len(chunk.batches):
+        number, why = keys.enter(chunk.data, chunk.batches, chunk.modes, number)
+        if why == cleaner_kernels.COMPRESSED:
+            position = int(chunk.batches["position"][number])
+            try:
+                payload = as_bytes(read_batch(chunk.view, position).payload())
+            except DecodeError:
+                _explain(found.file, chunk)
+            row = slice(number, number + 1)
+            _, why = keys.enter(
+                payload, chunk.batches[row], chunk.modes[row], 0, whole_payload=True
+            )
+            number += 1
+        if why == cleaner_kernels.REFUSED:
+            _explain(found.file, chunk)
+
+
+def _iter_selected(
+    snapshot: LogSnapshot, request: ViewRequest, bounds: ViewBounds, marks: Marks | None
+) -> Iterator[pa.RecordBatch]:
+    """Copy out the records that are marked; all of them if there are no marks."""
+    entered = 0
+    for found in iter_chunks(snapshot, request, bounds, check_crc=marks is None):
+        chunk = found.chunk
+        batches = chunk.batches[chunk.modes == cleaner_kernels.DATA]
+        counts = batches["record_count"].astype(np.int64)
+        own_marks: Marks | None = None
+        if marks is not None:
+            own_marks = marks[entered : entered + int(counts.sum())]
+            entered += len(own_marks)
+            batches, own_marks = _drop_losers(batches, counts, own_marks)
+        if len(batches):
+            batch = _select(found.file, snapshot.partition, request, chunk, batches, own_marks)
+            if batch.num_rows:
+                yield batch
+
+
+def _drop_losers(batches: Marks, counts: NDArray[np.int64], marks: Marks) -> tuple[Marks, Marks]:
+    """Leave out the batches that have no marked record: they need not be parsed again."""
+    winners = np.concatenate(([0], np.cumsum((marks & cleaner_kernels.WINNER) != 0)))
+    ends = np.cumsum(counts)
+    has_winner = winners[ends] > winners[ends - counts]
+    return batches[has_winner], marks[np.repeat(has_winner, counts)]
+
+
+def _select(
+    file: File,
+    partition: TopicPartition,
+    request: ViewRequest,
+    chunk: Chunk,
+    batches: Marks,
+    marks: Marks | None,
+) -> pa.RecordBatch:
+    try:
+        flat = flatten(scan(chunk.view, batches, limit_bytes=MAX_PAYLOAD_BYTES))
+    except DecodeError as error:
+        position = chunk.position + error.position
+        raise CorruptBatchError(file.path, position, error.reason) from error
+    if marks is None:
+        stays = np.ones(len(flat.records), np.bool_)
+    else:
+        stays = (marks & cleaner_kernels.WINNER) != 0
+        if not request.shows_tombstones:
+            stays &= (marks & cleaner_kernels.TOMBSTONE) == 0
+    if request.key_prefix:
+        prefix = as_bytes(request.key_prefix)
+        kernels.mark_prefixed(flat.data, flat.records, prefix, stays)
+    return make_record_batch(partition, flat, stays, with_headers=request.include_headers)
+
+
+def _explain(file: File, chunk: Chunk) -> NoReturn:
+    """Ask the plain code why the records of a chunk are refused."""
+    try:
+        scan(chunk.view, chunk.batches, limit_bytes=MAX_PAYLOAD_BYTES)
+    except DecodeError as error:
+        raise CorruptBatchError(file.path, chunk.position + error.position, error.reason) from error
+    raise AssertionError(f"kernel and twin disagree about {file.path}")
