@@ -14,6 +14,8 @@
         LogDirOfflineError       the disk refused; the directory is out until restart
       OffsetOutOfRangeError    the reader asked for what is not there
       NotExactError            compaction has taken apart the state that was asked for
+      KeyNotLiveError          the key has no value: never seen, or deleted
+      MissingExtraError        an optional package is not installed
       DecodeError              record bytes from outside make no sense
         TruncatedDataError       the bytes end too early
         ChecksumError            the bytes are not the ones that were signed
@@ -211,6 +213,33 @@ class NotExactError(SiltstoneError):
             f"{self.partition} was compacted beyond offset {self.offset}, so its state there is "
             f"not known any more: ask for offset {self.first_exact_offset} or later"
         )
+
+
+class KeyNotLiveError(SiltstoneError):
+    """The key has no value; `deleted_at` is the offset of its tombstone, None if never seen."""
+
+    def __init__(self, key: str, place: str, deleted_at: int | None) -> None:
+        super().__init__(key, place, deleted_at)
+        self.key = key
+        self.place = place
+        self.deleted_at = deleted_at
+
+    def __str__(self) -> str:
+        if self.deleted_at is None:
+            return f"key {self.key} was never seen in {self.place}, or is gone with its tombstone"
+        return f"key {self.key} was deleted at offset {self.deleted_at} of {self.place}"
+
+
+class MissingExtraError(SiltstoneError):
+    """An optional package is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(what, extra)
+        self.what = what
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f'{self.what} needs more packages: pip install "siltstone[{self.extra}]"'
 
 
 class DecodeError(SiltstoneError):

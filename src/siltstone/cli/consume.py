@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
 from siltstone.cli import output
+from siltstone.cli.isolation import ISOLATIONS, IsolationLevel
 from siltstone.cli.kcat import (
     ConsumedRecord,
     Format,
@@ -22,26 +22,12 @@ from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
 from siltstone.cli.record_stream import PartitionStream
 from siltstone.errors import UsageError
-from siltstone.log.reading import Isolation
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _POLL_SECONDS: Final = 0.2
 
 Print = Callable[[ConsumedRecord], None]
-
-
-class IsolationLevel(StrEnum):
-    """Which transactions a consumer sees."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
-_ISOLATIONS: Final = {
-    IsolationLevel.READ_UNCOMMITTED: Isolation.HIGH_WATERMARK,
-    IsolationLevel.READ_COMMITTED: Isolation.COMMITTED,
-}
 
 
 @app.command()
@@ -108,7 +94,7 @@ def consume(
         )
 
     reader = open_reader(log_dir, config)
-    isolation = _ISOLATIONS[isolation_level]
+    isolation = ISOLATIONS[isolation_level]
     streams = [
         PartitionStream(reader, chosen, wanted, isolation)
         for chosen in select_partitions(reader, topic, partition)

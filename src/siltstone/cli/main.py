@@ -49,6 +49,9 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "plan": "Explain which partitions are due for compaction, and why the others are not.",
         "compact": "Compact what is due for it, on Spark.",
         "history": "Show what each compaction of a topic did.",
+        "get": "Print the last value of a key.",
+        "scan": "Print a topic as a table: the last value of each key, or what has changed.",
+        "count": "Count records, live keys and tombstones.",
         "verify": "Prove that logs are sound and compacted right, or list what is wrong.",
     }
 )

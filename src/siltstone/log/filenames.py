@@ -6,9 +6,10 @@ A partition directory holds the files of its segments, all named after the segme
     00000000000000042000.log            batches
     00000000000000042000.index          offset index; likewise .timeindex, .txnindex
     00000000000000042000.snapshot       producer state just before that offset
+    00000000000000042000.keyindex       which record is the last of its key; ours, not Kafka's
     00000000000000042000.log.deleted    the same file on its way out; likewise .cleaned, .swap
 
-Every name is Kafka's, but for those that begin with `silt-`, which Kafka leaves alone.
+Every other name is Kafka's, but for those that begin with `silt-`, which Kafka leaves alone.
 """
 
 import re
@@ -26,6 +27,8 @@ OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TRANSACTION_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
+# One of our own: Kafka ignores it, and removes it when it finishes a swap over its segment.
+KEY_INDEX: Final = ".keyindex"
 
 # What a segment's file carries after its extension while it comes or goes.
 CLEANED: Final = ".cleaned"
@@ -71,6 +74,7 @@ _SEGMENT_FILE: Final = re.compile(
     r"(?P<extension>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
     r"(?P<suffix>\.cleaned|\.swap|\.deleted|)"
 )
+_KEY_INDEX_FILE: Final = re.compile(r"([0-9]{20})\.keyindex")
 _OFFSET_PREFIX: Final = re.compile(r"([0-9]{1,20})\.")
 _SUFFIXED_DIR: Final = re.compile(r"(?P<name>\S+-\S+)\.\S+-(?P<state>delete|future|stray)")
 _PARTITION_DIR: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")
@@ -141,6 +145,17 @@ def transaction_index_path(directory: Path, base_offset: int, suffix: str = "") 
 def snapshot_path(directory: Path, offset: int, suffix: str = "") -> Path:
     """Name the producer state before `offset`, which need not be the base of a segment."""
     return directory / SegmentFile(offset, SNAPSHOT, suffix).name
+
+
+def key_index_path(directory: Path, base_offset: int) -> Path:
+    """Name the key index of a segment."""
+    return directory / f"{base_offset:020d}{KEY_INDEX}"
+
+
+def parse_key_index(name: str) -> int | None:
+    """Return the base offset of the segment that a key index belongs to; None for other files."""
+    match = _KEY_INDEX_FILE.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:

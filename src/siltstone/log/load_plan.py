@@ -81,6 +81,10 @@ def plan_load(names: Iterable[str], find_next_offset: Callable[[int], int]) -> L
             and file.base_offset not in segments
         ):
             deletions.add(name)
+    for name in names:
+        base_offset = filenames.parse_key_index(name)
+        if base_offset is not None and base_offset not in segments:
+            deletions.add(name)
 
     renames = tuple(
         (name, name.removesuffix(filenames.SWAP)) for name in swaps if name not in deletions

@@ -237,6 +237,7 @@ class LocalLog:
         self.segments.remove(segment.base_offset)
         segment.rename(filenames.DELETED)
         segment.close()
+        self._drop_key_index(segment)
         self._doom([*segment.paths(), *companions])
 
     def swap(self, new: Sequence[Segment], replaced: Sequence[int]) -> None:
@@ -246,6 +247,7 @@ class LocalLog:
         for segment in old:
             self.segments.remove(segment.base_offset)
             segment.close()
+            self._drop_key_index(segment)
             self._doom(segment.paths())
         for segment in new:
             self.segments.add(segment)
@@ -268,6 +270,10 @@ class LocalLog:
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
+
+    def _drop_key_index(self, segment: Segment) -> None:
+        # At once: who has it open reads on, and it is no use to anybody else.
+        self._fs.unlink(filenames.key_index_path(self.directory, segment.base_offset))
 
     def _doom(self, paths: Sequence[Path]) -> None:
         self._doomed.add(paths, self._clock.now_ms() + self.config.file_delete_delay_ms)

@@ -22,7 +22,7 @@ from siltstone.log.topic_store import FileTopicStore, TopicMetadata
 
 _ATTEMPTS: Final = 5  # an owner that rolls, cleans or deletes takes files away under our hands
 
-Signature = tuple[tuple[str, int], ...]
+Signature = tuple[tuple[str, int, int], ...]  # name, inode, size
 
 
 class LogReader:
@@ -115,13 +115,16 @@ class LogReader:
         return log
 
     def _sign(self, path: Path) -> Signature:
-        """Tell by names and sizes whether anything has changed."""
-        names = self._fs.list_names(path)
-        return tuple(
-            (name, (path / name).stat().st_size)
-            for name in names
+        """Tell by names, inodes and sizes whether anything has changed.
+
+        A file may be made anew under the same name, as an empty segment is that rolls.
+        """
+        files = [
+            (name, (path / name).stat())
+            for name in self._fs.list_names(path)
             if (file := filenames.parse_segment_file(name)) and file.extension == filenames.LOG
-        )
+        ]
+        return tuple((name, stat.st_ino, stat.st_size) for name, stat in files)
 
     def _find_directory(self, partition: TopicPartition) -> Path:
         path = self._places.get(partition)
@@ -137,6 +140,6 @@ def _is_longer(known: Signature, signature: Signature) -> bool:
         len(known) > 0
         and len(known) == len(signature)
         and known[:-1] == signature[:-1]
-        and known[-1][0] == signature[-1][0]
-        and known[-1][1] <= signature[-1][1]
+        and known[-1][:2] == signature[-1][:2]
+        and known[-1][2] <= signature[-1][2]
     )

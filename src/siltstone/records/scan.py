@@ -16,7 +16,6 @@ from siltstone.errors import (
     MalformedDataError,
     TruncatedDataError,
 )
-from siltstone.records import kernels
 from siltstone.records.batch import Batch, read_batch
 from siltstone.records.layout import (
     CODEC_MASK,
@@ -53,6 +52,16 @@ class Scan(NamedTuple):
     payloads: tuple[Bytes, ...]  # per batch: the chunk itself, or the decompressed records
 
 
+def _load_kernels() -> Any:
+    """Load the kernels when there is something for them to do.
+
+    Their compiler takes longer to load than a lookup in a log that was closed well takes in all.
+    """
+    from siltstone.records import kernels  # noqa: PLC0415
+
+    return kernels
+
+
 def as_bytes(data: Buffer) -> Bytes:
     """View a buffer as the read-only array that the kernels are compiled for."""
     if not isinstance(data, bytes):
@@ -65,6 +74,7 @@ def walk(data: Buffer, *, next_offset: int = 0, check_crc: bool = True) -> Walk:
 
     They must rise, from `next_offset` on.
     """
+    kernels = _load_kernels()
     array = as_bytes(data)
     rounds: list[Batches] = []
     position = 0
@@ -90,6 +100,7 @@ def scan(data: Buffer, batches: Batches, *, limit_bytes: int) -> Scan:
 
     `limit_bytes` bounds what one compressed batch may unfold to.
     """
+    kernels = _load_kernels()
     array = as_bytes(data)
     if not (batches["attributes"] & CODEC_MASK).any():
         records = _make_room(batches, batches["size_bytes"] - HEADER_SIZE)
@@ -129,7 +140,7 @@ def _make_room(batches: Batches, payload_bytes: NDArray[Any]) -> Records | None:
     counts = batches["record_count"].astype(np.int64)
     if (counts * _MIN_RECORD_BYTES > payload_bytes).any():
         return None
-    return np.empty(int(counts.sum()), kernels.RECORD_DTYPE)
+    return np.empty(int(counts.sum()), _load_kernels().RECORD_DTYPE)
 
 
 class RecordCheck(NamedTuple):
@@ -147,6 +158,7 @@ def check_records(
 
     Offsets must follow on each other without gaps: a producer has nothing compacted.
     """
+    kernels = _load_kernels()
     header = batch.header
     if header.attributes & CODEC_MASK:
         data, start = as_bytes(batch.payload(limit_bytes)), 0
