@@ -67,7 +67,7 @@ lint: install ## ruff format --check, ruff check, mypy --strict, lint-imports
 	@echo "lint: ruff check"
 	@$(BIN)/ruff check .
 	@echo "lint: mypy --strict"
-	@$(BIN)/mypy --strict src tests benchmarks
+	@$(BIN)/mypy --strict src tests benchmarks examples
 	@echo "lint: lint-imports"
 	@$(BIN)/lint-imports --no-logo
 

@@ -52,6 +52,7 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "get": "Print the last value of a key.",
         "scan": "Print a topic as a table: the last value of each key, or what has changed.",
         "count": "Count records, live keys and tombstones.",
+        "export": "Write the last value of each key to Parquet or Iceberg.",
         "verify": "Prove that logs are sound and compacted right, or list what is wrong.",
     }
 )

@@ -4,6 +4,7 @@ What is seen is what lies on disk at the moment of opening, with the same conclu
 would draw from it: a torn tail is left out, a wrong index is ignored.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,9 @@ from siltstone.log.recovery import LoadRequest
 from siltstone.log.topic_catalog import find_places, merge_topics
 from siltstone.log.topic_store import FileTopicStore, TopicMetadata
 
-_ATTEMPTS: Final = 5  # an owner that rolls, cleans or deletes takes files away under our hands
+# An owner that rolls, cleans or deletes takes files away under our hands, and is soon done.
+_ATTEMPTS: Final = 40
+_PAUSE_SECONDS: Final = 0.005
 
 Signature = tuple[tuple[str, int, int], ...]  # name, inode, size
 
@@ -89,6 +92,7 @@ class LogReader:
             except FileNotFoundError:
                 if attempt == _ATTEMPTS - 1:
                     raise LogDirOfflineError(path, "changes faster than it can be read") from None
+                time.sleep(_PAUSE_SECONDS)
                 continue
             self._logs[partition] = (signature, log)
             return log

@@ -86,7 +86,7 @@ class PartitionLookup:
         with self._lock:
             stamp = None if self._state is None else self._look(self._state)
             if self._state is None or stamp is None or stamp != self._stamp:
-                self._state = with_still_log(self._reader, self.partition, self._load)
+                self._state = with_still_log(self._reader, self.partition, self._load_still)
                 self._stamp = stamp
             return self._state
 
@@ -103,6 +103,10 @@ class PartitionLookup:
         # that has changed the directory, so nothing is concluded from its size alone.
         stamp = _Stamp(modified_ns, state.head.file.size_bytes())
         return stamp if now_ns - modified_ns > _QUIET_NS else None
+
+    def _load_still(self, log: PartitionLog) -> _State:
+        with log.exclusively():  # Another thread may be extending it.
+            return self._load(log)
 
     def _load(self, log: PartitionLog) -> _State:
         """Open or build what a lookup in this log needs."""

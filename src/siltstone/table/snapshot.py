@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
-from siltstone.errors import LogDirOfflineError
+from siltstone.errors import LogDirOfflineError, StorageError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.filesystem import File, FileSystem
@@ -118,14 +118,18 @@ def with_still_log(
     for _ in range(_ATTEMPTS):
         log = reader.get_log(partition)
         before = _list_files(log.directory)
-        try:
-            if before is not None and _are_of(log, before):
+        if before is not None and _are_of(log, before):
+            result: Result | None = None
+            error: Exception | None = None
+            try:
                 result = act(log)
-                after = _list_files(log.directory)
-                if after is not None and _has_only_grown(before, after):
-                    return result
-        except FileNotFoundError:
-            pass
+            except (FileNotFoundError, StorageError) as found:
+                error = found
+            after = _list_files(log.directory)
+            if after is not None and _has_only_grown(before, after):
+                if error is not None:
+                    raise error  # Nobody was at work: it is damage.
+                return cast(Result, result)
         time.sleep(_PAUSE_SECONDS)
     raise LogDirOfflineError(log.directory, "changes faster than it can be read")
 

@@ -1,0 +1,105 @@
+"""Exports, read back by Parquet's and Iceberg's own readers."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from siltstone.errors import StorageError
+from siltstone.log.log_reader import LogReader
+from siltstone.table import export as export_module
+from siltstone.table.export import ExportResult, export_parquet
+from siltstone.table.iceberg import export_iceberg
+from tests.unit.table.test_table import EXPECTED, Owner, owner
+
+__all__ = ["owner"]  # a fixture, used by its name
+
+PARTITIONS = [0, 1, 2]
+
+
+def to_parquet(owner: Owner, target: Path) -> ExportResult:
+    return export_parquet(LogReader([owner.path]), "orders", PARTITIONS, target)
+
+
+def to_iceberg(owner: Owner, target: Path) -> ExportResult:
+    return export_iceberg(LogReader([owner.path]), "orders", PARTITIONS, target)
+
+
+def as_dict(table: pa.Table) -> dict[bytes, bytes]:
+    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+def read_iceberg(target: Path) -> dict[bytes, bytes]:
+    catalog = SqlCatalog("silt", uri=f"sqlite:///{target / 'catalog.db'}")
+    return as_dict(catalog.load_table("silt.orders").scan().to_arrow())
+
+
+def test_a_parquet_export_is_the_table(owner: Owner, tmp_path: Path) -> None:
+    result = to_parquet(owner, tmp_path / "out")
+
+    read = pq.read_table(tmp_path / "out")
+    assert as_dict(read) == EXPECTED
+    assert result.rows_changed == 9
+    names = sorted(path.name for path in (tmp_path / "out").glob("*.parquet"))
+    metadata = pq.read_metadata(tmp_path / "out" / names[0]).metadata
+    assert metadata[b"siltstone.offsets"].startswith(b'{"orders": {')
+
+
+def test_a_second_export_writes_only_the_buckets_that_changed(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "_BUCKET_KEYS", 2)
+    to_parquet(owner, tmp_path / "out")
+    before = {path.name for path in (tmp_path / "out").glob("*.parquet")}
+    owner.put(b"key-1", b"new")
+
+    result = to_parquet(owner, tmp_path / "out")
+
+    after = {path.name for path in (tmp_path / "out").glob("*.parquet")}
+    assert result.rows_changed == result.files_written == 1
+    assert len(before - after) == len(after - before) == 1
+    assert as_dict(pq.read_table(tmp_path / "out")) == {**EXPECTED, b"key-1": b"new"}
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_second_export_takes_deleted_keys_out(
+    owner: Owner, tmp_path: Path, is_cleaned: bool
+) -> None:
+    to_parquet(owner, tmp_path / "out")
+    to_iceberg(owner, tmp_path / "ice")
+    owner.put(b"key-1", None)
+    owner.put(b"key-3", b"back")
+    if is_cleaned:
+        owner.clean()
+        owner.clock.advance_ms(10 * 86_400_000)
+        owner.put(b"key-5", b"5")
+        owner.clean()  # the tombstones are gone now
+    expected = {**EXPECTED, b"key-3": b"back"}
+    expected.update({b"key-5": b"5"} if is_cleaned else {})
+    del expected[b"key-1"]
+
+    to_parquet(owner, tmp_path / "out")
+    to_iceberg(owner, tmp_path / "ice")
+
+    assert as_dict(pq.read_table(tmp_path / "out")) == expected
+    assert read_iceberg(tmp_path / "ice") == expected
+
+
+def test_an_iceberg_export_is_the_table_and_knows_its_offsets(owner: Owner, tmp_path: Path) -> None:
+    first = to_iceberg(owner, tmp_path / "ice")
+    again = to_iceberg(owner, tmp_path / "ice")
+
+    assert read_iceberg(tmp_path / "ice") == EXPECTED
+    assert (first.rows_changed, again.rows_changed) == (9, 0)
+    assert first.end_offsets == again.end_offsets
+
+
+def test_files_of_others_are_left_alone(owner: Owner, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "theirs.parquet").write_bytes(b"")
+
+    with pytest.raises(StorageError, match="export to another directory"):
+        to_parquet(owner, target)
