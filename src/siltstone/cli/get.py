@@ -15,6 +15,7 @@ from siltstone.cli.logs import open_reader, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat, encode_bytes, format_bytes
 from siltstone.errors import KeyNotLiveError, UsageError
+from siltstone.log.log_reader import LogReader
 from siltstone.records.batch import TimestampType
 from siltstone.table.decoding import encode_avro
 from siltstone.table.table import Table, TableRecord
@@ -68,21 +69,40 @@ def get(
     Exits with 1 if the key was never seen or was deleted, and says which. Looks in the partition
     where Java's partitioner puts the key, unless told otherwise.
     """
+    data = _encode_key(key, key_format, key_schema, key_schema_id)
+    print_value(
+        open_reader(log_dir, config),
+        topic,
+        data,
+        partition=partition,
+        all_partitions=all_partitions,
+        output_format=output_format,
+    )
+
+
+def print_value(
+    reader: LogReader,
+    topic: str,
+    key: bytes,
+    *,
+    partition: int | None = None,
+    all_partitions: bool = False,
+    output_format: OutputFormat = OutputFormat.TEXT,
+) -> None:
+    """Look a key up and print what was found; raise KeyNotLiveError if it has no value."""
     if partition is not None and all_partitions:
         raise UsageError("--partition and --all-partitions exclude each other")
-    data = _encode_key(key, key_format, key_schema, key_schema_id)
-    reader = open_reader(log_dir, config)
     select_partitions(reader, topic, partition)
     table = Table(reader, topic)
     numbers: Sequence[int] = table.partitions
     if not all_partitions:
-        numbers = [table.partition_of(data) if partition is None else partition]
-    found = [record for n in numbers if (record := table.find(data, partition=n)) is not None]
+        numbers = [table.partition_of(key) if partition is None else partition]
+    found = [record for n in numbers if (record := table.find(key, partition=n)) is not None]
     live = [record for record in found if not record.is_tombstone]
     if not live:
         place = topic if all_partitions else f"{topic}-{numbers[0]}"
         deleted_at = found[0].offset if found else None
-        raise KeyNotLiveError(format_bytes(data), place, deleted_at)
+        raise KeyNotLiveError(format_bytes(key), place, deleted_at)
     for record in live:
         if output_format is OutputFormat.JSON:
             output.print_json(to_json(topic, record))

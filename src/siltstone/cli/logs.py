@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from siltstone.cli.options import check_log_dirs, parse_config, resolve_log_dirs
 from siltstone.errors import UsageError
 from siltstone.ids import TopicPartition, is_legal_topic
-from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from siltstone.log.log_manager import LogManager
 
 _INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
@@ -28,8 +30,11 @@ def open_manager(
     config: Mapping[str, str] | None = None,
     *,
     create: bool = False,
-) -> LogManager:
+) -> "LogManager":
     """Own log directories until the end of a `with` block; make them if `create`."""
+    # Here, for readers are in a hurry, and do without.
+    from siltstone.log.log_manager import LogManager  # noqa: PLC0415
+
     paths = resolve_log_dirs(log_dirs)
     if not create:
         check_log_dirs(paths)
@@ -37,7 +42,7 @@ def open_manager(
 
 
 def select_partitions(
-    logs: LogReader | LogManager, topic: str, partition: int | None
+    logs: "LogReader | LogManager", topic: str, partition: int | None
 ) -> list[TopicPartition]:
     """Return one partition of a topic, or all; raise UnknownTopicError if it is not there."""
     check_topic(topic)

@@ -26,6 +26,7 @@ import typer.main
 import siltstone
 from siltstone.cli import failures, output
 from siltstone.cli.command_group import CommandGroup
+from siltstone.cli.quick_get import parse_quick_get
 from siltstone.errors import (
     ConfigError,
     TopicExistsError,
@@ -133,6 +134,10 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
+    if (words := parse_quick_get(arguments)) is not None:
+        module = importlib.import_module("siltstone.cli.get")
+        module.print_value(module.open_reader(words.log_dirs), words.topic, words.key)
+        return EXIT_OK
     # Not `app()`: it has an opinion of its own on closed pipes and interrupts.
     command = typer.main.get_command(app)
     try:
