@@ -73,7 +73,7 @@ def run_all(actions: list[Callable[[], None]]) -> None:
 def test_no_read_is_wrong_while_passes_commit_and_a_producer_writes(tmp_path: Path) -> None:
     fs, clock = HastyDisk(), SystemClock()
     manager = LogManager([tmp_path / "data"], fs=fs, clock=clock)
-    config = {"cleanup.policy": "compact", "segment.bytes": "40000", "file.delete.delay.ms": "0"}
+    config = {"cleanup.policy": "compact", "segment.bytes": "20000", "file.delete.delay.ms": "0"}
     manager.create_topic("orders", 1, config)
     writer = Writer(manager)
     done = threading.Event()
@@ -93,11 +93,12 @@ def test_no_read_is_wrong_while_passes_commit_and_a_producer_writes(tmp_path: Pa
         while not done.is_set():
             now_ms = clock.now_ms()
             log = writer.log
+            log.roll()
             assessment, _ = assess_log(log, checkpoints.find(PARTITION), now_ms)
             if assessment.first_uncleanable_offset > log.segments.first.base_offset:
                 passes.append(runner.run(log, plan_pass(log, assessment, now_ms)))
             log.delete_due_files()
-            done.wait(0.2)
+            done.wait(0.1)
 
     def check(key: int, low: int, value: bytes | None, high: int) -> None:
         if value is not None:
