@@ -43,14 +43,14 @@ class _Indexed(NamedTuple):
 
 class _Stamp(NamedTuple):
     directory_modified_ns: int
-    head_bytes: int
+    newest_bytes: int  # of the segment that appends go to
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    directory: Path
+    newest_path: Path  # of the segment that appends go to
     segments: tuple[_Indexed, ...]  # newest first
-    head: Head | None  # None: the log is empty
+    head: Head | None  # None: that segment is empty
     log_start_offset: int
     end_offset: int
 
@@ -92,17 +92,16 @@ class PartitionLookup:
 
     def _look(self, state: _State) -> _Stamp | None:
         """Look whether anything can have changed, by two calls; None if they prove nothing."""
-        if state.head is None or self._preallocates:
+        if self._preallocates:
             return None
         now_ns = time.time_ns()
         try:
-            modified_ns = state.directory.stat().st_mtime_ns
+            # A roll or a swap changes the directory, so a size is never taken for another file's.
+            size_bytes = state.newest_path.stat().st_size
+            modified_ns = state.newest_path.parent.stat().st_mtime_ns
         except FileNotFoundError:
             return None
-        # A file that was rolled or replaced under our hands may be another one than the head's:
-        # that has changed the directory, so nothing is concluded from its size alone.
-        stamp = _Stamp(modified_ns, state.head.file.size_bytes())
-        return stamp if now_ns - modified_ns > _QUIET_NS else None
+        return _Stamp(modified_ns, size_bytes) if now_ns - modified_ns > _QUIET_NS else None
 
     def _load_still(self, log: PartitionLog) -> _State:
         with log.exclusively():  # Another thread may be extending it.
@@ -132,7 +131,11 @@ class PartitionLookup:
             if item is not None:
                 indexed.append(item)
         return _State(
-            log.directory, tuple(reversed(indexed)), head, log.log_start_offset, end_offset
+            log.segments.active.path,
+            tuple(reversed(indexed)),
+            head,
+            log.log_start_offset,
+            end_offset,
         )
 
     def _cover(

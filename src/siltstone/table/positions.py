@@ -7,7 +7,7 @@ from siltstone.log.filesystem import File
 from siltstone.records.batch import Batch, TimestampType, read_batch, read_header
 from siltstone.records.layout import HEADER_SIZE, TIMESTAMP_TYPE_BIT
 from siltstone.records.record import Record, decode_record
-from siltstone.records.varint import decode_varint, decode_varlong
+from siltstone.records.varint import Buffer, decode_varint
 
 _WINDOW_BYTES: Final = 16 << 10  # most batches come with the first read
 
@@ -56,19 +56,32 @@ def _step_to(batch: Batch, offset: int) -> Record | None:
     """Find a record by stepping over the lengths of those before it."""
     header = batch.header
     payload = batch.payload()
+    # Where no offset is missing, the place of a record is known: most batches, and most records
+    # of a lookup, need one length each to get there.
+    is_dense = header.record_count == header.last_offset_delta + 1
+    skipped = offset - header.base_offset if is_dense else 0
     at = 0
-    for number in range(header.record_count):
-        length, body = decode_varint(payload, at)
-        if not 1 <= length <= len(payload) - body:
-            raise MalformedDataError(HEADER_SIZE, f"malformed record {number}: length")
-        _, after = decode_varlong(payload, body + 1)
-        delta, _ = decode_varint(payload, after)
-        if header.base_offset + delta == offset:
-            record, _ = decode_record(
-                payload, at, header.base_offset, header.base_timestamp_ms, number
-            )
+    for number in range(skipped):
+        at = _step_over(payload, at, number)
+    for number in range(skipped, header.record_count):
+        record, end = decode_record(
+            payload, at, header.base_offset, header.base_timestamp_ms, number
+        )
+        if record.offset == offset:
             if header.attributes & TIMESTAMP_TYPE_BIT:
                 record = record._replace(timestamp_ms=header.max_timestamp_ms)
             return record
-        at = body + length
+        at = end
     return None
+
+
+def _step_over(payload: Buffer, at: int, number: int) -> int:
+    """Return the position after a record."""
+    # Nearly all lengths take one or two bytes.
+    first = payload[at] if at < len(payload) else 0x80
+    if first < 0x80 and not first & 1:
+        return at + 1 + (first >> 1)
+    length, body = decode_varint(payload, at)
+    if not 1 <= length <= len(payload) - body:
+        raise MalformedDataError(HEADER_SIZE, f"malformed record {number}: length")
+    return body + length
