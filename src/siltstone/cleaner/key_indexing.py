@@ -11,6 +11,7 @@ from siltstone.cleaner import kernels
 from siltstone.cleaner.batch_modes import TrackedModes
 from siltstone.cleaner.chunks import ChunkReader
 from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.cleaner.local import enter_chunk
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
 from siltstone.log.key_index import ENTRY_DTYPE, IndexedRange, pack_key_index
@@ -52,14 +53,7 @@ def build_key_index(
         offsets.append(found.records["offset"].copy())
         counts = batches["record_count"].astype(np.int64)
         batch_positions.append(np.repeat(batches["position"] + chunk.position, counts))
-        modes = np.full(len(batches), kernels.DATA, np.uint8)
-        number = 0
-        while number < len(batches):
-            number, why = keys.enter(chunk.data, batches, modes, number)
-            if why == kernels.COMPRESSED:
-                row = slice(number, number + 1)
-                keys.enter(found.payloads[number], batches[row], modes[row], 0, whole_payload=True)
-                number += 1
+        enter_chunk(keys, file, chunk)
 
     entries = np.empty(0, ENTRY_DTYPE)
     if offsets:

@@ -7,6 +7,7 @@ only a byte per record and the table of keys are kept.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -91,32 +92,39 @@ class KeyWalk:
         crc = 0
         for chunk in self._reader.iter_chunks(file, start, end, self._modes, check_crc=True):
             crc = chunk.crc
-            self._enter_chunk(file, chunk)
+            enter_chunk(self.keys, file, chunk, self._reader.pool)
             self.next_offset = int(chunk.batches["last_offset"][-1]) + 1
         return crc
 
-    def _enter_chunk(self, file: File, chunk: Chunk) -> None:
-        number = 0
-        while number < len(chunk.batches):
-            number, why = self.keys.enter(chunk.data, chunk.batches, chunk.modes, number)
-            if why == kernels.COMPRESSED:
-                number = self._enter_compressed(file, chunk, number)
-            elif why == kernels.REFUSED:
-                _explain(file, chunk, number)
 
-    def _enter_compressed(self, file: File, chunk: Chunk, first: int) -> int:
-        """Enter compressed batches from number `first` on; return the number to go on with."""
-        plain = np.flatnonzero(~is_compressed(chunk.batches) & (chunk.modes == kernels.DATA))
-        following = plain[np.searchsorted(plain, first) :]
-        stop = int(following[0]) if len(following) else len(chunk.batches)
-        numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
-        data, table, count = unpack(file, chunk, numbers, self._reader.pool)
-        if count < len(numbers):
-            stop = int(numbers[count])
-        number, why = self.keys.enter(data, table[:stop], chunk.modes, first, is_unpacked=True)
-        if why == kernels.REFUSED:
+def enter_chunk(
+    keys: KeyMarks, file: File, chunk: Chunk, pool: ThreadPoolExecutor | None = None
+) -> None:
+    """Enter the keys of all data batches of a chunk."""
+    number = 0
+    while number < len(chunk.batches):
+        number, why = keys.enter(chunk.data, chunk.batches, chunk.modes, number)
+        if why == kernels.COMPRESSED:
+            number = _enter_compressed(keys, file, chunk, number, pool)
+        elif why == kernels.REFUSED:
             _explain(file, chunk, number)
-        return stop
+
+
+def _enter_compressed(
+    keys: KeyMarks, file: File, chunk: Chunk, first: int, pool: ThreadPoolExecutor | None
+) -> int:
+    """Enter compressed batches from number `first` on; return the number to go on with."""
+    plain = np.flatnonzero(~is_compressed(chunk.batches) & (chunk.modes == kernels.DATA))
+    following = plain[np.searchsorted(plain, first) :]
+    stop = int(following[0]) if len(following) else len(chunk.batches)
+    numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
+    data, table, count = unpack(file, chunk, numbers, pool)
+    if count < len(numbers):
+        stop = int(numbers[count])
+    number, why = keys.enter(data, table[:stop], chunk.modes, first, is_unpacked=True)
+    if why == kernels.REFUSED:
+        _explain(file, chunk, number)
+    return stop
 
 
 class _Verdict(NamedTuple):

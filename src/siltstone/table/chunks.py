@@ -118,4 +118,5 @@ def _trim(file: File, chunk: Chunk, number: int, bounds: ViewBounds) -> Chunk | 
         as_bytes(view),
         walk(view).batches,
         chunk.modes[number : number + 1],
+        crc=0,
     )

@@ -8,7 +8,6 @@ only a byte per record and the table of keys are kept; values never wait in memo
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +16,15 @@ from numpy.typing import NDArray
 from siltstone.cleaner import kernels as cleaner_kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.cleaner.local import enter_chunk
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import File
 from siltstone.log.partition_log import PartitionLog
-from siltstone.records.batch import read_batch
 from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.scan import as_bytes, scan
 from siltstone.table import kernels
-from siltstone.table.chunks import FileChunk, GapFinder, iter_chunks
+from siltstone.table.chunks import GapFinder, iter_chunks
 from siltstone.table.columns import SCHEMA, SCHEMA_WITH_HEADERS, flatten, make_record_batch
 from siltstone.table.request import (
     View,
@@ -97,30 +96,11 @@ def _enter_keys(
     keys = KeyMarks(os.urandom(16))
     gaps = GapFinder(max(bounds.consistent_from, bounds.start_offset), bounds.end_offset)
     for found in iter_chunks(snapshot, request, bounds, check_crc=True, gaps=gaps):
-        _enter_chunk(keys, found)
+        enter_chunk(keys, found.file, found.chunk)
+    keys.mark_winners()
     if gaps.has_found:
         bounds = raise_consistent_from(bounds, request, snapshot)
     return keys, bounds
-
-
-def _enter_chunk(keys: KeyMarks, found: FileChunk) -> None:
-    chunk = found.chunk
-    number = 0
-    while number < len(chunk.batches):
-        number, why = keys.enter(chunk.data, chunk.batches, chunk.modes, number)
-        if why == cleaner_kernels.COMPRESSED:
-            position = int(chunk.batches["position"][number])
-            try:
-                payload = as_bytes(read_batch(chunk.view, position).payload())
-            except DecodeError:
-                _explain(found.file, chunk)
-            row = slice(number, number + 1)
-            _, why = keys.enter(
-                payload, chunk.batches[row], chunk.modes[row], 0, whole_payload=True
-            )
-            number += 1
-        if why == cleaner_kernels.REFUSED:
-            _explain(found.file, chunk)
 
 
 def _iter_selected(
@@ -174,12 +154,3 @@ def _select(
         prefix = as_bytes(request.key_prefix)
         kernels.mark_prefixed(flat.data, flat.records, prefix, stays)
     return make_record_batch(partition, flat, stays, with_headers=request.include_headers)
-
-
-def _explain(file: File, chunk: Chunk) -> NoReturn:
-    """Ask the plain code why the records of a chunk are refused."""
-    try:
-        scan(chunk.view, chunk.batches, limit_bytes=MAX_PAYLOAD_BYTES)
-    except DecodeError as error:
-        raise CorruptBatchError(file.path, chunk.position + error.position, error.reason) from error
-    raise AssertionError(f"kernel and twin disagree about {file.path}")
