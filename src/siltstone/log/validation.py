@@ -23,7 +23,6 @@ from siltstone.records.builder import build_batch
 from siltstone.records.compression import Codec
 from siltstone.records.control import Marker
 from siltstone.records.crc32c import crc32c
-from siltstone.records.kernels import is_usual_batch
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -38,7 +37,7 @@ from siltstone.records.layout import (
     STAMP,
     TIMESTAMP_TYPE_BIT,
 )
-from siltstone.records.scan import as_bytes, check_batch, check_records
+from siltstone.records.scan import check_batch, check_records, is_usual_batch
 from siltstone.records.varint import Buffer
 
 _CRC: Final = struct.Struct(">I")
@@ -103,7 +102,7 @@ class BatchValidator:
         size_bytes = len(data)
         oldest_ms, newest_ms = self._time_limits(now_ms)
         if size_bytes > self._max_message_bytes or not is_usual_batch(
-            as_bytes(data), self._needs_keys, oldest_ms, newest_ms
+            data, self._needs_keys, oldest_ms, newest_ms
         ):
             return None
         view = memoryview(data)

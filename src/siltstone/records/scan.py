@@ -4,6 +4,7 @@ A kernel only says *that* the bytes at a position are no sound batch. The reason
 plain code of `batch`, which is asked for that one batch and must refuse it as well.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -52,6 +53,7 @@ class Scan(NamedTuple):
     payloads: tuple[Bytes, ...]  # per batch: the chunk itself, or the decompressed records
 
 
+@functools.cache  # it stands before every append
 def _load_kernels() -> Any:
     """Load the kernels when there is something for them to do.
 
@@ -141,6 +143,12 @@ def _make_room(batches: Batches, payload_bytes: NDArray[Any]) -> Records | None:
     if (counts * _MIN_RECORD_BYTES > payload_bytes).any():
         return None
     return np.empty(int(counts.sum()), _load_kernels().RECORD_DTYPE)
+
+
+def is_usual_batch(data: Buffer, needs_keys: bool, oldest_ms: int, newest_ms: int) -> bool:
+    """Say whether a producer's batch can be appended as it is: see the kernel of that name."""
+    usual: bool = _load_kernels().is_usual_batch(as_bytes(data), needs_keys, oldest_ms, newest_ms)
+    return usual
 
 
 class RecordCheck(NamedTuple):
