@@ -23,7 +23,14 @@ PartitionOffsets: TypeAlias = dict[TopicPartition, int]
 
 _STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 
-_OURS: Final = ("view", "asOfOffsets", "asOfTimestamp", "includeTombstones", "isolationLevel")
+_OURS: Final = (
+    "view",
+    "asOfOffsets",
+    "asOfTimestamp",
+    "includeTombstones",
+    "isolationLevel",
+    "keyFilter",
+)
 _SHARED: Final = (
     *_STRATEGIES,
     "path",
@@ -87,6 +94,7 @@ class SourceOptions:
     include_headers: bool
     include_tombstones: bool
     is_committed_only: bool
+    key_prefix: bytes
     fail_on_data_loss: bool
     unmatched_start_is_latest: bool
     min_partitions: int | None
@@ -145,6 +153,7 @@ def parse_source_options(given: Mapping[str, str], *, is_streaming: bool) -> Sou
         include_headers=options.boolean("includeHeaders", default=False),
         include_tombstones=options.boolean("includeTombstones", default=False),
         is_committed_only=isolation == "read_committed",
+        key_prefix=(options.text("keyFilter") or "").encode(),
         fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
         unmatched_start_is_latest=options.word(
             "startingOffsetsByTimestampStrategy", ("error", "latest"), "error"

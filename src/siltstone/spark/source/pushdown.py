@@ -77,6 +77,18 @@ class Pushdown:
                 found = keys if found is None else found & keys
         return None if found is None else tuple(sorted(found))
 
+    def find_key_prefix(self, prefix: bytes) -> bytes | None:
+        """Return with what all keys of the answer begin, `prefix` at least; None if none can."""
+        keys = self.keys()
+        if keys is None:
+            return prefix
+        keys = tuple(key for key in keys if key.startswith(prefix))
+        if not keys:
+            return None
+        first, last = keys[0], keys[-1]  # What these two share, all between them share.
+        differing = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+        return first[: next(differing, len(first))]
+
     def cut_offsets(self, start: int, end: int) -> tuple[int, int]:
         """Return the part of a range of offsets in which the answer lies."""
         for condition in self.conditions:

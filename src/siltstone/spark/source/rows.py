@@ -34,6 +34,7 @@ class RowRequest:
     include_headers: bool
     include_tombstones: bool
     is_committed_only: bool
+    key_prefix: bytes
 
     @classmethod
     def of(cls, options: SourceOptions) -> "RowRequest":
@@ -44,6 +45,7 @@ class RowRequest:
             include_headers=options.include_headers,
             include_tombstones=options.include_tombstones,
             is_committed_only=options.is_committed_only,
+            key_prefix=options.key_prefix,
         )
 
 
@@ -51,7 +53,9 @@ def iter_rows(
     request: RowRequest, part: LogRange, pushdown: Pushdown = NO_PUSHDOWN
 ) -> Iterator[pa.RecordBatch]:
     """Read a range, which ends where the plan says, whatever has been appended since."""
-    keys = pushdown.keys()
+    prefix = pushdown.find_key_prefix(request.key_prefix)
+    if prefix is None:
+        return
     snapshot = open_snapshot(
         LogReader(request.paths),
         part.topic_partition,
@@ -68,8 +72,8 @@ def iter_rows(
             else Isolation.HIGH_WATERMARK,
             include_tombstones=request.include_tombstones,
             include_headers=request.include_headers,
-            # Rows with another key are not even copied; those with a longer one are filtered out.
-            key_prefix=keys[0] if keys is not None and len(keys) == 1 else b"",
+            # Rows with another key are not even copied.
+            key_prefix=prefix,
         ),
     )
     for batch in result.batches:
