@@ -5,6 +5,8 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from siltstone.table.kernels import copy_bytes
+
 _SEED: Final = 0x9747B28C
 _FACTOR: Final = 0x5BD1E995
 _POSITIVE: Final = 0x7FFFFFFF
@@ -83,10 +85,8 @@ def _write_field(out: Any, position: int, data: Any, offsets: Any, valid: Any, r
         return _write_varint(out, position, -1)
     start, end = offsets[row], offsets[row + 1]
     position = _write_varint(out, position, end - start)
-    for i in range(start, end):
-        out[position] = data[i]
-        position += 1
-    return position
+    copy_bytes(data, start, out, position, end - start)
+    return position + end - start
 
 
 @njit(cache=True, nogil=True)

@@ -26,9 +26,6 @@ Rows: TypeAlias = NDArray[np.int64]
 _BATCH_BYTES: Final = 128 << 10  # payload; a larger record is a batch of its own
 _HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-# Not to be written to, like the buffers of Arrow: the kind of array the kernels are compiled for.
-_NO_BYTES: Final[NDArray[np.uint8]] = np.frombuffer(b"", np.uint8)
-
 
 class Packer:
     """Packs rows into batches, with one buffer for all of them."""
@@ -73,7 +70,7 @@ def take_columns(batch: pa.RecordBatch, *, with_headers: bool) -> Columns:
     values = _binary(_find(batch, "value", pa.binary()))
     headers = _find(batch, "headers", _HEADERS_TYPE) if with_headers else None
     if headers is None:
-        none: Binary = (_NO_BYTES, np.zeros(1, np.int64), np.empty(0, np.bool_))
+        none = _binary(pa.array([], pa.binary()))
         return keys, values, (np.zeros(batch.num_rows + 1, np.int64), *none, *none)
     # An absent list is an empty one, and its place in the buffers may hold anything.
     headers = headers.fill_null([]) if headers.null_count else headers
@@ -96,8 +93,7 @@ def _binary(column: pa.Array) -> Binary:
     count = len(column)
     buffers = column.buffers()
     offsets = np.frombuffer(buffers[1], np.int32)[column.offset : column.offset + count + 1]
-    data = _NO_BYTES
-    if buffers[2] is not None and buffers[2].size:
-        data = np.frombuffer(buffers[2], np.uint8)
+    data = np.frombuffer(buffers[2] or b"", np.uint8)
+    data.flags.writeable = False  # Of some buffers it is: the kernels know only one kind of array.
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     return data, offsets.astype(np.int64), valid
