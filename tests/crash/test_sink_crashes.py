@@ -1,5 +1,7 @@
 """A crash at any step of a streaming write: repeated, each record is there once."""
 
+import os
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from siltstone.errors import StorageError
 from siltstone.ids import TopicPartition
 from siltstone.log import directory_lock
 from siltstone.log.filesystem import FileSystem
@@ -37,10 +40,11 @@ class Sink:
     def stage(self, batch_id: int) -> list[StagedFile]:
         """Do the work of two tasks."""
         found = []
+        attempt = f"{QUERY}-{uuid.uuid4().hex}"
         for task in range(2):
             values = [f"{batch_id}.{task}.{row}" for row in range(12)]
             rows = pa.record_batch({"key": values, "value": [v * 9 for v in values]})
-            found.append(Stager(self.options, QUERY, self.disk).stage(iter([rows, rows[:0]])))
+            found.append(Stager(self.options, attempt, self.disk).stage(iter([rows, rows[:0]])))
         return found
 
     def commit(self, files: Sequence[StagedFile], batch_id: int) -> None:
@@ -109,6 +113,8 @@ def test_a_repeated_batch_is_completed_and_never_doubled(
         else:
             sink.disk.lose_unflushed_writes(power_seed + 10 * number if power_seed else 0)
         sink.append_by_another()
+        for name in sink.staged_names():
+            os.utime(sink.path / name, (0, 0))  # Long ago, or it would be left alone.
 
         sink.run(1)
         sink.run(1)
@@ -127,3 +133,28 @@ def test_a_batch_that_was_written_is_not_written_again(tmp_path: Path) -> None:
 
     assert sink.counts() == expected(3)
     assert sink.staged_names() == []
+
+
+def test_a_driver_that_was_taken_for_dead_does_no_harm_to_its_successor(tmp_path: Path) -> None:
+    sink = Sink(tmp_path / "sink")
+    late = sink.stage(0)
+    sink.run(0)
+    successors = sink.stage(1)
+
+    sink.commit(late, 0)
+    sink.commit(successors, 1)
+
+    assert sink.counts() == expected(2)
+    assert sink.staged_names() == []
+
+
+def test_a_staged_file_that_is_gone_is_an_error_that_a_restart_cures(tmp_path: Path) -> None:
+    sink = Sink(tmp_path / "sink")
+    files = sink.stage(0)
+    (sink.path / str(files[1].name)).unlink()
+
+    with pytest.raises(StorageError, match="is gone before it was appended"):
+        sink.commit(files, 0)
+
+    sink.run(0)
+    assert sink.counts() == expected(1)

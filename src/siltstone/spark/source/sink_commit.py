@@ -1,13 +1,13 @@
 """The driver's part of a write: append what the tasks have staged, as the owner of the logs."""
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from siltstone.errors import LogDirLockedError
+from siltstone.errors import LogDirLockedError, StorageError
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
@@ -21,10 +21,18 @@ from siltstone.spark.source.sink_journal import (
     read_journal,
     write_journal,
 )
-from siltstone.spark.source.staging import StagedBatch, StagedFile, is_staged_by
+from siltstone.spark.source.staging import (
+    BATCH_WRITERS,
+    StagedBatch,
+    StagedFile,
+    find_attempt,
+    is_staged_by,
+)
 
 _LOCK_SECONDS: Final = 60.0
 _LOCK_PAUSE_SECONDS: Final = 0.05
+# No task takes as long: who staged this will never ask for it.
+_LEFTOVER_NS: Final = 24 * 3600 * 10**9
 
 
 class SinkCommit:
@@ -44,7 +52,7 @@ class SinkCommit:
                 log = _get_log(manager, logs, batch.topic_partition)
                 log.append(data)
             _flush(logs)
-        self.sweep()
+        self.discard(files)
 
     def append_once(self, files: Sequence[StagedFile], batch_id: int) -> None:
         """Append the files of one batch of a streaming query, unless that was done before."""
@@ -55,20 +63,38 @@ class SinkCommit:
                 last = self._carry_out(manager, last, is_resumed=True)
             if last is None or last.batch_id < batch_id:
                 journal = self._begin(manager, last, files, batch_id)
+                self._check_staged(files)
                 # Before the journal names them: their names must not be lost with the power.
                 self._fs.fsync_dir(self._directory)
                 write_journal(self._fs, self._directory, journal)
                 self._carry_out(manager, journal, is_resumed=False)
-        self.sweep()
+            self.discard(files)
 
-    def sweep(self) -> None:
-        """Delete what this writer has staged, unless an unfinished batch still needs it."""
+    def discard(self, files: Sequence[StagedFile]) -> None:
+        """Delete what the attempts that staged these files have staged, and what is old.
+
+        Not what an unfinished batch needs. And not what a later attempt has staged: this may be
+        the driver of a query that was taken for dead and started again.
+        """
         last = read_journal(self._fs, self._directory, self._writer_id)
-        if last is not None and not last.is_done:
-            return
+        needed = set() if last is None or last.is_done else {file.name for file in last.files}
+        attempts = {find_attempt(file.name) for file in files if file.name is not None}
+        oldest_ns = time.time_ns() - _LEFTOVER_NS
         for name in self._fs.list_names(self._directory):
-            if is_staged_by(name, self._writer_id):
-                self._fs.unlink(self._directory / name)
+            is_own = is_staged_by(name, self._writer_id)
+            if name in needed or not (is_own or is_staged_by(name, BATCH_WRITERS)):
+                continue
+            path = self._directory / name
+            with contextlib.suppress(FileNotFoundError):
+                if find_attempt(name) in attempts or path.stat().st_mtime_ns < oldest_ns:
+                    self._fs.unlink(path)
+
+    def _check_staged(self, files: Sequence[StagedFile]) -> None:
+        """Make sure that all files are there: a journal that names others could not be finished."""
+        for file in files:
+            if file.name is not None and not (self._directory / file.name).exists():
+                path = self._directory / file.name
+                raise StorageError(f"{path} is gone before it was appended: start the query again")
 
     def _begin(
         self,
@@ -132,12 +158,12 @@ class SinkCommit:
             if staged.name is None:
                 continue
             file = self._fs.open(self._directory / staged.name, writable=False)
-            with closing(file):
+            with contextlib.closing(file):
                 for batch in staged.batches:
                     yield batch, file.read(batch.position, batch.size_bytes)
 
 
-@contextmanager
+@contextlib.contextmanager
 def owned_logs(paths: Sequence[Path], fs: FileSystem) -> Iterator[LogManager]:
     """Own log directories for a while; wait if another process does, but not for ever."""
     deadline = time.monotonic() + _LOCK_SECONDS

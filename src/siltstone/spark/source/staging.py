@@ -25,6 +25,7 @@ from siltstone.spark.source.packing import Binary, Packer, Rows, take_columns
 
 STAGED_PREFIX: Final = "silt-sink-"
 STAGED_SUFFIX: Final = ".staged"
+BATCH_WRITERS: Final = "batch"  # What the ids of all batch writers begin with.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ class StagedFile(WriterCommitMessage):
 def staged_name(writer_id: str, unique: str) -> str:
     """Name a file of a writer."""
     return f"{STAGED_PREFIX}{writer_id}-{unique}{STAGED_SUFFIX}"
+
+
+def find_attempt(name: str) -> str:
+    """Return what the names of all files of one attempt at a batch have in common."""
+    return name.rpartition("-")[0]
 
 
 def is_staged_by(name: str, writer_id: str) -> bool:

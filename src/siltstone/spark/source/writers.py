@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from siltstone.errors import UsageError
 from siltstone.spark.source.options import SinkOptions
 from siltstone.spark.source.sink_commit import SinkCommit
-from siltstone.spark.source.staging import StagedFile, Stager
+from siltstone.spark.source.staging import BATCH_WRITERS, StagedFile, Stager
 
 _BYTES: Final = (BinaryType(), StringType())
 _HEADERS: Final = ArrayType(
@@ -70,7 +70,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._writer_id = f"batch-{uuid.uuid4().hex}"
+        self._writer_id = f"{BATCH_WRITERS}-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
@@ -82,7 +82,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave nothing behind."""
-        SinkCommit(self._options.paths, self._writer_id).sweep()
+        SinkCommit(self._options.paths, self._writer_id).discard(_staged(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -91,10 +91,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._query_id = find_query_id(options.checkpoint_location)
+        self._attempt_id = f"{self._query_id}-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        return Stager(self._options, self._query_id).stage(iterator)
+        return Stager(self._options, self._attempt_id).stage(iterator)
 
     def commit(
         self,
@@ -110,7 +111,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         """Leave nothing behind."""
-        SinkCommit(self._options.paths, self._query_id).sweep()
+        SinkCommit(self._options.paths, self._query_id).discard(_staged(messages))
 
 
 def find_query_id(checkpoint_location: str | None) -> str:
