@@ -87,4 +87,3 @@ def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
         for number in range(2)
     }
     assert json.loads(last.read_text().splitlines()[-1]) == {"orders": ends}
-    assert not [p.name for p in path.iterdir() if p.name.endswith(".staged")]
