@@ -22,12 +22,12 @@ from tests.spark.source_logs import Row, fill_topic, plain_latest, plain_log, re
 
 
 @pytest.fixture
-def spark(engines: Engines, tmp_path: Path) -> Iterator[SparkSession]:
+def spark(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on the context of the engines."""
     engines.get().start()
-    session = SparkSession.builder.config(
-        "spark.sql.warehouse.dir", str(tmp_path / "warehouse")
-    ).getOrCreate()
+    warehouse = tmp_path_factory.getbasetemp() / "warehouse"
+    builder = SparkSession.builder.config("spark.sql.warehouse.dir", str(warehouse))
+    session = builder.getOrCreate()
     register(session)
     yield session
     session.sql("DROP DATABASE IF EXISTS silt CASCADE")
