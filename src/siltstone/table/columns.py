@@ -70,7 +70,9 @@ def make_record_batch(
 ) -> pa.RecordBatch:
     """Make the columns of the records that are marked in `stays`."""
     data = flat.data
-    records = flat.records[stays]
+    records, timestamp_types = flat.records, flat.timestamp_types
+    if not stays.all():
+        records, timestamp_types = records[stays], timestamp_types[stays]
     count = len(records)
     value_positions = np.empty(count, np.int64)
     kernels.locate_values(data, records, value_positions)
@@ -81,7 +83,7 @@ def make_record_batch(
         pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
         pa.array(records["offset"]),
         pa.array(records["timestamp_ms"]).view(pa.timestamp("ms", tz="UTC")),
-        pa.array(flat.timestamp_types[stays]),
+        pa.array(timestamp_types),
     ]
     if not with_headers:
         return pa.record_batch(columns, schema=SCHEMA)
@@ -95,13 +97,14 @@ def _make_binary(
     positions = np.ascontiguousarray(positions)
     lengths = np.ascontiguousarray(lengths, np.int64)
     valid = lengths >= 0
-    out = np.empty(int(lengths[valid].sum()), np.uint8)
+    # From Arrow's pool, which has memory that was used before: fresh pages cost more than the copy.
+    out = pa.allocate_buffer(int(np.maximum(lengths, 0).sum()))
     offsets = np.empty(len(positions) + 1, np.int32)
-    kernels.copy_spans(data, positions, lengths, offsets, out)
+    kernels.copy_spans(data, positions, lengths, offsets, np.frombuffer(out, np.uint8))
     validity = None
     if not valid.all():
         validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(out)]
+    buffers = [validity, pa.py_buffer(offsets), out]
     return pa.Array.from_buffers(kind, len(positions), buffers)
 
 

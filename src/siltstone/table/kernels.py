@@ -6,11 +6,34 @@ As in `records.kernels`, a kernel never raises, and reads only what `scan` has f
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.core.cgutils import raw_memcpy
+from numba.extending import intrinsic
 
 from siltstone.records.kernels import read_varint
 
 _MAX_VARINT_BYTES: Final = 5
+
+
+@intrinsic
+def copy_bytes(
+    typing_context: Any, source: Any, start: Any, target: Any, at: Any, count: Any
+) -> Any:
+    """Copy bytes from one array to another with `memcpy`: a loop takes three times as long."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        read = context.make_array(signature.args[0])(context, builder, arguments[0])
+        written = context.make_array(signature.args[2])(context, builder, arguments[2])
+        raw_memcpy(  # type: ignore[no-untyped-call]
+            builder,
+            builder.gep(written.data, [arguments[3]]),
+            builder.gep(read.data, [arguments[1]]),
+            arguments[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, target, types.int64, types.int64), generate
 
 
 @njit(cache=True, nogil=True)
@@ -34,8 +57,7 @@ def copy_spans(data: Any, positions: Any, lengths: Any, offsets: Any, out: Any) 
         start = positions[i]
         length = np.int64(lengths[i])
         if length > 0:
-            for j in range(length):
-                out[at + j] = data[start + j]
+            copy_bytes(data, start, out, at, length)
             at += length
     offsets[positions.size] = at
 

@@ -1,0 +1,89 @@
+"""Log directories for the tests of the Spark source, and what must be found in them."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+from siltstone.ids import TopicPartition
+from siltstone.log.log_manager import LogManager
+from siltstone.log.log_reader import LogReader
+from siltstone.log.reading import AbortedFilter, Isolation
+from siltstone.records.builder import build_batch
+from siltstone.records.compression import Codec
+from siltstone.records.record import Record
+
+FIRST_MS = 1_700_000_000_000
+
+Row = tuple[bytes | None, bytes | None, int, int]  # key, value, partition, offset
+
+
+def fill_topic(
+    path: Path,
+    topic: str,
+    *,
+    seed: int,
+    partition_count: int = 2,
+    batch_count: int = 40,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """Create a topic unless it is there, and append random batches to it."""
+    rng = random.Random(seed)
+    with LogManager([path]) as manager:
+        if topic not in {metadata.topic for metadata in manager.topics()}:
+            settings = {"segment.bytes": "4000", "index.interval.bytes": "300", **(config or {})}
+            manager.create_topic(topic, partition_count, settings)
+        for number in range(batch_count):
+            partition = TopicPartition(topic, rng.randrange(partition_count))
+            log = manager.get_log(partition)
+            count = rng.randint(1, 8)
+            records = [
+                Record(
+                    i,
+                    FIRST_MS + 1_000 * number + rng.randrange(3_000),
+                    b"key-%d" % rng.randrange(25),
+                    None if rng.random() < 0.15 else rng.randbytes(rng.randrange(60)),
+                    (("h", b"%d" % i),) if rng.random() < 0.3 else (),
+                )
+                for i in range(count)
+            ]
+            log.append(build_batch(records, codec=rng.choice([Codec.NONE, Codec.NONE, Codec.LZ4])))
+
+
+def read_records(path: Path, topic: str) -> dict[int, list[Record]]:
+    """Read a topic the plain way, record by record."""
+    reader = LogReader([path])
+    found: dict[int, list[Record]] = {}
+    for number in reader.partitions(topic):
+        log = reader.get_log(TopicPartition(topic, number))
+        records: list[Record] = []
+        offset = log.log_start_offset
+        while (result := log.read(offset, 1 << 20, Isolation.HIGH_WATERMARK)).slice is not None:
+            hidden = AbortedFilter(())
+            for batch in result.batches():
+                offset = batch.header.next_offset
+                if not hidden.hides(batch):
+                    records.extend(batch.iter_records())
+        found[number] = records
+    return found
+
+
+def plain_log(path: Path, topic: str) -> list[Row]:
+    """Return every record of a topic, in order."""
+    return [
+        (record.key, record.value, number, record.offset)
+        for number, records in sorted(read_records(path, topic).items())
+        for record in records
+    ]
+
+
+def plain_latest(path: Path, topic: str) -> list[Row]:
+    """Return the last live record of each key of each partition, in order."""
+    rows: list[Row] = []
+    for number, records in sorted(read_records(path, topic).items()):
+        latest = {record.key: record for record in records}
+        rows.extend(
+            (r.key, r.value, number, r.offset)
+            for r in sorted(latest.values(), key=lambda r: r.offset)
+            if r.value is not None
+        )
+    return rows
