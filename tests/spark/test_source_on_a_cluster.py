@@ -22,7 +22,7 @@ def test_executors_without_the_package_read_and_write_topics(
     fill_topic(path, "copy", seed=1, batch_count=0)
     with start_cluster(tmp_path) as cluster:
         monkeypatch.setenv("PYSPARK_PYTHON", str(cluster.python))
-        builder = SparkSession.builder.master(cluster.master)
+        builder = SparkSession.builder.master(cluster.master).appName("source")
         for name, value in cluster.conf.items():
             builder = builder.config(name, value)
         builder = builder.config("spark.sql.warehouse.dir", str(tmp_path / "warehouse"))
