@@ -1,1 +1,1 @@
-"""The server: connections, one handler per API, purgatory, quotas and status."""
+"""The broker: Kafka's wire protocol over the logs of one node."""

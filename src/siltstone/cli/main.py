@@ -54,6 +54,7 @@ _COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "scan": "Print a topic as a table: the last value of each key, or what has changed.",
         "count": "Count records, live keys and tombstones.",
         "export": "Write the last value of each key to Parquet or Iceberg.",
+        "serve": "Serve the logs to Kafka's clients.",
         "verify": "Prove that logs are sound and compacted right, or list what is wrong.",
     }
 )

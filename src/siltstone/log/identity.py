@@ -65,7 +65,7 @@ def format_partition_metadata(topic_id: TopicId) -> bytes:
 
 def parse_meta_properties(path: Path, data: bytes) -> MetaProperties:
     """Parse the identity of a log directory; `path` only serves the error message."""
-    properties = dict(_iter_properties(data.decode("latin-1")))
+    properties = parse_properties(data)
     version = _parse_int(path, "version", properties.get("version", "0"))
     if version not in (0, 1):
         raise CorruptCheckpointError(path, f"expected version 0 or 1, found {version}")
@@ -104,6 +104,11 @@ def format_meta_properties(properties: MetaProperties) -> bytes:
         if value is not None
     ]
     return "".join(lines).encode("ascii")
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Read the format of java.util.Properties; of a name that comes twice the last one counts."""
+    return dict(_iter_properties(data.decode("latin-1")))
 
 
 def parse_clean_shutdown(data: bytes) -> int | None:

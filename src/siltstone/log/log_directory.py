@@ -195,7 +195,7 @@ class LogDirectory:
 
     def write_checkpoints(self) -> None:
         """Write down how far each log is durable, where it starts, and its high watermark."""
-        logs = self.logs
+        logs = dict(self.logs)  # Another thread may make a topic meanwhile.
         state = self.state
         self._write_offsets(
             filenames.RECOVERY_POINTS,

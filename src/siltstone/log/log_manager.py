@@ -37,6 +37,8 @@ class LogManager:
 
     It is the only replica of its partitions, so whatever is in a log when it is opened counts as
     replicated. An I/O error takes one directory offline and leaves the others alone.
+
+    A topic's own settings go over the `defaults`, and the `overrides` over both.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class LogManager:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         overrides: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
         self._fs = fs or FileSystem()
         self._clock = clock or SystemClock()
         self._overrides = dict(overrides or {})
-        LogConfig.parse(self._overrides)  # refused before anything is touched
+        self._defaults = dict(defaults or {})
+        self._parse_config({})  # refused before anything is touched
         self._lock = threading.RLock()
         self._doomed = DelayedDeletion(self._fs)
         self.directories: list[LogDirectory] = []
@@ -104,7 +108,18 @@ class LogManager:
 
     def config(self, topic: str) -> LogConfig:
         """Return the settings that act on a topic."""
-        return LogConfig.parse({**self.describe(topic).config, **self._overrides})
+        return self._parse_config(self.describe(topic).config)
+
+    def _parse_config(self, config: Mapping[str, str]) -> LogConfig:
+        return LogConfig.parse({**self._defaults, **config, **self._overrides})
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Change what counts for topics that do not say otherwise; acts at once."""
+        with self._lock:
+            LogConfig.parse({**defaults, **self._overrides})
+            self._defaults = dict(defaults)
+            for partition, log in self.logs.items():
+                log.update_config(self.config(partition.topic))
 
     def create_topic(
         self, topic: str, partition_count: int, config: Mapping[str, str] | None = None
@@ -115,7 +130,7 @@ class LogManager:
         with default settings and no records, and may be created again.
         """
         config = dict(config or {})
-        LogConfig.parse({**config, **self._overrides})
+        self._parse_config(config)
         if not is_legal_topic(topic):
             raise UsageError(
                 f"illegal topic name {topic!r}: 1 to 249 of letters, digits, dot, dash, underscore"
@@ -159,7 +174,7 @@ class LogManager:
                     raise UnknownSettingError(name, known_names)
             config = {k: v for k, v in known.config.items() if k not in resets}
             config.update(changes or {})
-            parsed = LogConfig.parse({**config, **self._overrides})
+            parsed = self._parse_config(config)
             metadata = self._put(
                 TopicMetadata(topic, known.topic_id, known.partition_count, config)
             )
@@ -190,7 +205,7 @@ class LogManager:
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
         """Every log in a directory that is online."""
-        return {p: log for d in iter_live(self.directories) for p, log in d.logs.items()}
+        return {p: log for d in iter_live(self.directories) for p, log in list(d.logs.items())}
 
     def get_log(self, partition: TopicPartition) -> PartitionLog:
         """Return a log; raise UnknownTopicError, or StorageError if it cannot be served."""
@@ -284,7 +299,7 @@ class LogManager:
     def _open_log(self, directory: LogDirectory, partition: TopicPartition) -> PartitionLog:
         state = directory.state
         metadata = self._topics.get(partition.topic)
-        config = LogConfig.parse({**(metadata.config if metadata else {}), **self._overrides})
+        config = self._parse_config(metadata.config if metadata else {})
         log = PartitionLog(
             self._fs,
             self._clock,

@@ -1,0 +1,315 @@
+"""One client: frames in, answers out, in order, one request at a time.
+
+The socket is ours, not a transport's: answers go from file to socket by `sendfile`, which the
+loop's transports do not offer. What arrives while a request waits is left in the kernel's buffers
+once ours is full, so that a client which sends faster than it is served waits by itself.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from siltstone.broker.wire import MIN_FRAME_BYTES, BadFrameError
+from siltstone.log.segment import FileSlice
+
+logger = logging.getLogger(__name__)
+
+Frame = list[bytes | FileSlice]
+
+_SIZE: Final = struct.Struct(">i")
+_INITIAL_BUFFER_BYTES: Final = 16 << 10
+_BUSY_BUFFER_BYTES: Final = 256 << 10
+_MAX_QUEUED_BYTES: Final = 8 << 20
+_MAX_SENDFILE_BYTES: Final = 1 << 20  # then the others have their turn
+
+
+class Limits(Protocol):
+    """What connections share."""
+
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest request that is taken."""
+        ...
+
+    def may_grow(self, size_bytes: int) -> bool:
+        """Say whether a connection may take so much more memory for a request; counts it."""
+        ...
+
+    def shrunk(self, size_bytes: int) -> None:
+        """Learn that a connection has given back memory."""
+        ...
+
+    def may_serve(self) -> bool:
+        """Say whether another request may be taken now; if not, `process` is called later."""
+        ...
+
+    def served(self) -> None:
+        """Learn that a request that had to wait is over."""
+        ...
+
+
+Serve = Callable[[memoryview, "Connection"], "Frame | Awaitable[Frame | None] | None"]
+
+
+class Connection:
+    """A socket, what has arrived on it, and what is still to be sent."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        serve: Serve,
+        limits: Limits,
+        on_close: Callable[["Connection"], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._serve = serve
+        self._limits = limits
+        self._on_close = on_close
+        self._buffer = bytearray(_INITIAL_BUFFER_BYTES)
+        self._start = 0  # of what has arrived and is not served yet
+        self._end = 0
+        self._queue: deque[bytes | memoryview | FileSlice] = deque()
+        self._queued_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_reading = False
+        self._is_writing = False
+        self._is_draining = False
+        self._is_processing = False
+        self.is_closed = False
+        self.local_host: Final = str(sock.getsockname()[0])
+        self.peer: Final = sock.getpeername()
+        self.used_at = self._loop.time()
+        self._read()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the client waits for nothing."""
+        return self._task is None and not self._queue
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for an answer that is not there yet."""
+        return self._task is not None
+
+    def drain(self) -> None:
+        """Serve nothing new; close once everything is answered."""
+        self._is_draining = True
+        if self.is_idle:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of everything; a request that waits is dropped."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._is_reading:
+            self._loop.remove_reader(self._fd)
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+        if self._task is not None:
+            self._task.cancel()
+        self._queue.clear()
+        self._sock.close()
+        self._shrink(0)
+        self._on_close(self)
+
+    # In
+
+    def _read(self) -> None:
+        if not self._is_reading and not self.is_closed:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _on_readable(self) -> None:
+        if self._end == len(self._buffer) and not self._make_room():
+            self._stop_reading()
+            return
+        try:
+            with memoryview(self._buffer) as view:
+                count = self._sock.recv_into(view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self.close()
+            return
+        self._end += count
+        self.used_at = self._loop.time()
+        self.process()
+
+    def _make_room(self) -> bool:
+        """Find room behind what has arrived; False if there is none now."""
+        if self._start:
+            rest = self._buffer[self._start : self._end]
+            self._buffer[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+            return True
+        if self._task is not None or self._queued_bytes > _MAX_QUEUED_BYTES:
+            return False
+        size = len(self._buffer)
+        grown = max(2 * size, _BUSY_BUFFER_BYTES)
+        if grown > _BUSY_BUFFER_BYTES and not self._limits.may_grow(grown - size):
+            return False
+        self._buffer.extend(bytes(grown - size))
+        return True
+
+    def _shrink(self, size: int) -> None:
+        """Give back the memory of a large request."""
+        if len(self._buffer) > _BUSY_BUFFER_BYTES:
+            self._limits.shrunk(len(self._buffer) - _BUSY_BUFFER_BYTES)
+        self._buffer = bytearray(size)
+
+    def process(self) -> None:
+        """Serve the requests that have arrived, as far as may be."""
+        if self._is_processing:
+            return  # An answer that went out at once has called back.
+        self._is_processing = True
+        try:
+            self._process()
+        finally:
+            self._is_processing = False
+
+    def _process(self) -> None:
+        while not self.is_closed and self._task is None and not self._is_draining:
+            if self._queued_bytes > _MAX_QUEUED_BYTES:
+                return  # The client does not read its answers.
+            available = self._end - self._start
+            if available < _SIZE.size:
+                break
+            (size,) = _SIZE.unpack_from(self._buffer, self._start)
+            if not MIN_FRAME_BYTES <= size <= self._limits.max_request_bytes:
+                logger.warning("%s: a request of %d bytes: connection closed", self.peer, size)
+                self.close()
+                return
+            if available < _SIZE.size + size:
+                break
+            if not self._limits.may_serve():
+                self._stop_reading()
+                return
+            begin = self._start + _SIZE.size
+            with memoryview(self._buffer) as whole, whole.toreadonly() as view:
+                frame = view[begin : begin + size]
+                try:
+                    answer = self._serve(frame, self)
+                except BadFrameError as error:
+                    logger.warning("%s: %s: connection closed", self.peer, error)
+                    self.close()
+                    return
+                finally:
+                    frame.release()
+            self._start = begin + size
+            if answer is None:
+                continue
+            if isinstance(answer, list):
+                self._send(answer)
+            else:
+                self._task = self._loop.create_task(self._finish(answer))
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > _BUSY_BUFFER_BYTES:
+                self._shrink(_BUSY_BUFFER_BYTES)
+        if not self.is_closed and not self._is_draining:
+            self._read()
+
+    async def _finish(self, waiting: Awaitable[Frame | None]) -> None:
+        try:
+            answer = await waiting
+        except BadFrameError as error:
+            logger.warning("%s: %s: connection closed", self.peer, error)
+            self._task = None
+            self.close()
+            return
+        finally:
+            self._limits.served()
+        self._task = None
+        if self.is_closed:
+            return
+        self.used_at = self._loop.time()
+        if answer is not None:
+            self._send(answer)
+        if self._is_draining and self.is_idle:
+            self.close()
+        else:
+            self.process()
+
+    # Out
+
+    def _send(self, frame: Frame) -> None:
+        was_empty = not self._queue
+        self._queue.extend(frame)
+        for chunk in frame:
+            if not isinstance(chunk, FileSlice):
+                self._queued_bytes += len(chunk)
+        if was_empty:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send as much as the socket takes, and come back for the rest."""
+        queue = self._queue
+        budget = 8 * _MAX_SENDFILE_BYTES
+        try:
+            while queue:
+                chunk = queue[0]
+                if isinstance(chunk, FileSlice):
+                    sent = self._send_file(chunk)
+                    budget -= sent
+                else:
+                    more = socket.MSG_MORE if len(queue) > 1 else 0
+                    sent = self._sock.send(chunk, more)
+                    self._queued_bytes -= sent
+                    if sent == len(chunk):
+                        queue.popleft()
+                    else:
+                        queue[0] = memoryview(chunk)[sent:]
+                if budget <= 0:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        self._watch_writable()
+
+    def _send_file(self, chunk: FileSlice) -> int:
+        sent = os.sendfile(
+            self._fd, chunk.file.fd, chunk.position, min(chunk.size_bytes, _MAX_SENDFILE_BYTES)
+        )
+        if not sent:
+            raise OSError(f"{chunk.file.path} is shorter than was promised")
+        if sent == chunk.size_bytes:
+            self._queue.popleft()
+        else:
+            rest = chunk.size_bytes - sent
+            self._queue[0] = FileSlice(chunk.file, chunk.position + sent, rest)
+        return sent
+
+    def _watch_writable(self) -> None:
+        if self._queue and not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+        elif not self._queue and self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _on_writable(self) -> None:
+        self.used_at = self._loop.time()
+        self._flush()
+        if self.is_closed:
+            return
+        if self._is_draining and self.is_idle:
+            self.close()
+        elif self._task is None and self._queued_bytes <= _MAX_QUEUED_BYTES:
+            self.process()

@@ -1,0 +1,128 @@
+"""From a frame to the handler of its API, and from the handler's answer to a frame."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from siltstone.broker.broker import Broker
+from siltstone.broker.connection import Connection, Frame
+from siltstone.broker.error_codes import code_of, describe
+from siltstone.broker.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    create_topics,
+    fetch,
+    list_offsets,
+    log_dirs,
+    metadata,
+    produce,
+    producers,
+    records,
+    topics,
+)
+from siltstone.broker.messages import Values
+from siltstone.broker.metrics import RequestMetrics
+from siltstone.broker.wire import (
+    ALTER_CONFIGS,
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+    BadFrameError,
+    Payload,
+    Request,
+    decode,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+Answer: TypeAlias = Values | Payload | None
+Handler: TypeAlias = Callable[[Broker, Request], "Answer | Awaitable[Answer]"]
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    PRODUCE: produce.handle,
+    FETCH: fetch.handle,
+    LIST_OFFSETS: list_offsets.handle,
+    METADATA: metadata.handle,
+    API_VERSIONS: api_versions.handle,
+    CREATE_TOPICS: create_topics.handle,
+    DELETE_TOPICS: topics.handle_delete,
+    DELETE_RECORDS: records.handle_delete,
+    INIT_PRODUCER_ID: producers.handle_init,
+    OFFSET_FOR_LEADER_EPOCH: list_offsets.handle_leader_epoch,
+    DESCRIBE_CONFIGS: configs.handle_describe,
+    ALTER_CONFIGS: configs.handle_alter,
+    DESCRIBE_LOG_DIRS: log_dirs.handle,
+    CREATE_PARTITIONS: topics.handle_create_partitions,
+    INCREMENTAL_ALTER_CONFIGS: configs.handle_incremental_alter,
+    DESCRIBE_CLUSTER: cluster.handle,
+    DESCRIBE_PRODUCERS: producers.handle_describe,
+    DESCRIBE_TOPIC_PARTITIONS: metadata.handle_topic_partitions,
+}
+
+
+class Dispatcher:
+    """Serves the frames of all connections."""
+
+    def __init__(self, broker: Broker, metrics: RequestMetrics) -> None:
+        self._broker = broker
+        self._metrics = metrics
+
+    def serve(
+        self, frame: memoryview, connection: Connection
+    ) -> Frame | Awaitable[Frame | None] | None:
+        """Answer at once where nothing has to be waited for; else return what to wait for."""
+        request = decode(frame, connection.local_host)
+        started = self._metrics.begin()
+        try:
+            answer = HANDLERS[request.api_key](self._broker, request)
+        except BadFrameError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge: one request must not end the others
+            answer = self._failed(request, error)
+        if isinstance(answer, Payload | Mapping) or answer is None:
+            self._metrics.end(request.api_key, started)
+            return None if answer is None else encode(request, answer)
+        return self._wait(request, answer, started)
+
+    async def _wait(
+        self, request: Request, waiting: Awaitable[Answer], started: float
+    ) -> Frame | None:
+        try:
+            answer = await waiting
+        except BadFrameError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge, as above
+            answer = self._failed(request, error)
+        self._metrics.end(request.api_key, started)
+        return None if answer is None else encode(request, answer)
+
+    def _failed(self, request: Request, error: Exception) -> Answer:
+        """Answer a request that failed as a whole; what failed in part says so itself."""
+        code = code_of(error, request)
+        if code is ErrorCode.unknown_server_error:
+            logger.error("%s: %s", request, error)
+        answer = {"error_code": code, "error_message": describe(error)}
+        try:
+            encode(request, answer)
+        except KeyError:
+            # Its answer has no place for an error of the whole.
+            raise BadFrameError(f"{request} failed: {error}") from error
+        return answer

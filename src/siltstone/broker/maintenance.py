@@ -1,0 +1,56 @@
+"""The timers: retention, flushing and checkpoints, each off the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from siltstone.broker.broker import Broker
+from siltstone.broker.config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_SLEEP_MS: Final = 3_600_000
+
+
+class Maintenance:
+    """Does again and again what time demands; one failure does not end it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        manager = self._broker.manager
+        self._every(lambda: self._config.log_retention_check_interval_ms, manager.run_maintenance)
+        self._every(
+            lambda: self._config.log_flush_offset_checkpoint_interval_ms, manager.checkpoint
+        )
+        self._every(lambda: self._config.log_flush_scheduler_interval_ms, self._flush)
+
+    async def stop(self) -> None:
+        """End all timers; what runs is let finish."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._broker.server_config.broker
+
+    def _every(self, interval_ms: Callable[[], int], work: Callable[[], None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(interval_ms, work)))
+
+    async def _repeat(self, interval_ms: Callable[[], int], work: Callable[[], None]) -> None:
+        await asyncio.sleep(min(self._config.log_initial_task_delay_ms, interval_ms()) / 1000)
+        while True:
+            try:
+                await self._broker.blocking(work)
+            except Exception:
+                logger.exception("a bug: maintenance failed, and is tried again")
+            await asyncio.sleep(min(interval_ms(), _LONGEST_SLEEP_MS) / 1000)
+
+    def _flush(self) -> None:
+        for log in self._broker.manager.logs.values():
+            log.maybe_flush()

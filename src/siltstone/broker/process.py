@@ -1,0 +1,80 @@
+"""The life of a broker: open the logs, listen, look after things, and stop in good order."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from siltstone.broker import wire
+from siltstone.broker.broker import Broker, Endpoint
+from siltstone.broker.config import ServerConfig
+from siltstone.broker.dispatch import Dispatcher
+from siltstone.broker.listeners import parse_listener
+from siltstone.broker.maintenance import Maintenance
+from siltstone.broker.metrics import RequestMetrics
+from siltstone.broker.server import Server
+from siltstone.broker.warm_up import warm_up
+from siltstone.clock import Clock, SystemClock
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_LOG_DIR: Final = "silt-data"
+
+
+def serve(config: ServerConfig, on_ready: Callable[[Endpoint], None] = lambda _: None) -> None:
+    """Run a broker until SIGTERM or SIGINT; `on_ready` learns where it listens."""
+    uvloop.run(_serve(config, on_ready))
+
+
+async def _serve(config: ServerConfig, on_ready: Callable[[Endpoint], None]) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopped.set)
+    async with running(config) as endpoint:
+        on_ready(endpoint)
+        await stopped.wait()
+        logger.info("stopping: answering what was asked, then closing the logs")
+
+
+@contextlib.asynccontextmanager
+async def running(config: ServerConfig, clock: Clock | None = None) -> AsyncIterator[Endpoint]:
+    """Run a broker for the time of a block."""
+    fs = FileSystem()
+    clock = clock or SystemClock()
+    listener = parse_listener("listeners", config.broker.listeners)
+    paths = [Path(p.strip()) for p in (config.broker.log_dirs or _DEFAULT_LOG_DIR).split(",")]
+    wire.preload(all_versions=False)
+    warm_up()
+    manager = LogManager(paths, fs=fs, clock=clock, defaults=config.topic_defaults)
+    try:
+        broker = Broker(config, manager, fs, clock)
+        server = Server(broker, Dispatcher(broker, RequestMetrics()))
+        maintenance = Maintenance(broker)
+        bound = server.listen(listener)
+        broker.endpoint = _advertised(config, bound)
+        maintenance.start()
+        try:
+            yield bound
+        finally:
+            broker.purgatory.close()
+            await server.close()
+            await maintenance.stop()
+            broker.close()
+    finally:
+        manager.close()
+
+
+def _advertised(config: ServerConfig, bound: Endpoint) -> Endpoint:
+    if config.broker.advertised_listeners:
+        named = parse_listener("advertised.listeners", config.broker.advertised_listeners)
+        return Endpoint(named.host, named.port)
+    listener = parse_listener("listeners", config.broker.listeners)
+    return Endpoint("" if listener.is_any else bound.host, bound.port)

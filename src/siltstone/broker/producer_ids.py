@@ -1,0 +1,65 @@
+"""Numbers for producers, none of which is ever given twice.
+
+They are taken in blocks: the end of the block is on disk before its first number is used, so that
+a crash costs numbers and never repeats one.
+"""
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from siltstone.errors import CorruptCheckpointError, LogDirOfflineError
+from siltstone.log.filesystem import FileSystem
+
+FILE_NAME: Final = "silt-producer-ids.json"
+_BLOCK_SIZE: Final = 1000
+
+
+class ProducerIds:
+    """The next producer id, kept in every log directory; the highest that is found counts."""
+
+    def __init__(self, fs: FileSystem, log_dirs: Sequence[Path], first_free: int) -> None:
+        self._fs = fs
+        self._paths: Final = [path / FILE_NAME for path in log_dirs]
+        self._lock = threading.Lock()
+        self._next = max([first_free, *(_read(fs, path) for path in self._paths)])
+        self._block_end = self._next
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether the next call of `take` writes."""
+        return self._next >= self._block_end
+
+    def take(self) -> int:
+        """Return a number that nobody has."""
+        with self._lock:
+            if self._next >= self._block_end:
+                self._write(self._next + _BLOCK_SIZE)
+                self._block_end = self._next + _BLOCK_SIZE
+            self._next += 1
+            return self._next - 1
+
+    def _write(self, end: int) -> None:
+        data = json.dumps({"version": 0, "next_producer_id": end}).encode("ascii") + b"\n"
+        failure: LogDirOfflineError | None = None
+        written = 0
+        for path in self._paths:
+            try:
+                self._fs.write_atomically(path, data)
+                written += 1
+            except LogDirOfflineError as error:
+                failure = error
+        if failure is not None and not written:
+            raise failure
+
+
+def _read(fs: FileSystem, path: Path) -> int:
+    data = fs.read_file(path)
+    if data is None:
+        return 0
+    try:
+        return int(json.loads(data)["next_producer_id"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptCheckpointError(path, f"makes no sense: {error}") from error
