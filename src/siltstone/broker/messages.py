@@ -15,6 +15,7 @@ from typing import (
     Final,
     NamedTuple,
     TypeAlias,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -25,6 +26,7 @@ from typing import (
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import Entity
 
+E = TypeVar("E", bound=Entity)
 Values: TypeAlias = Mapping[str, Any]
 
 _EPOCH: Final = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
@@ -42,7 +44,7 @@ class _Field(NamedTuple):
     is_required: bool
 
 
-def build(entity_type: type[Entity], values: Values) -> Entity:
+def build(entity_type: type[E], values: Values) -> E:
     """Make a message of one version; raise KeyError if a value is missing that it must have."""
     arguments = {}
     for field in _fields(entity_type):

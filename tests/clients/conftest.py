@@ -1,0 +1,47 @@
+"""A broker that all tests of a worker share: give topics names of their own, and leave it alone."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.serving import RawClient, ServedBroker
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """A running broker."""
+    with ServedBroker(tmp_path_factory.mktemp("served") / "logs") as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def raw(served: ServedBroker) -> Iterator[RawClient]:
+    """A connection to it that speaks raw frames."""
+    with RawClient(served.port) as client:
+        yield client
+
+
+@pytest.fixture
+def make_topic(raw: RawClient, request: pytest.FixtureRequest) -> MakeTopic:
+    """Topics that are named after the test."""
+    count = 0
+
+    def make(partitions: int = 1, **config: str) -> str:
+        nonlocal count
+        count += 1
+        name = f"{request.node.name[:200]}-{count}".replace("[", "-").replace("]", "")
+        configs = [{"name": k.replace("_", "."), "value": v} for k, v in config.items()]
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": (),
+            "configs": configs,
+        }
+        answer = raw.ask(19, 7, topics=[topic], timeout=1000, validate_only=False)
+        assert answer.topics[0].error_code == 0, answer
+        return name
+
+    return make

@@ -1,0 +1,221 @@
+"""Every version that is advertised is served: asked by kio, the answer is read by kio."""
+
+import struct
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
+
+from siltstone.broker import wire
+from siltstone.broker.wire import SERVED
+from siltstone.records.builder import build_batch
+from siltstone.records.record import Record
+from tests.clients.conftest import MakeTopic
+from tests.support.serving import RawClient
+
+RECORDS = [Record(0, 1_000, b"k", b"v"), Record(1, 2_000, b"k", b"w")]
+EVERY_VERSION = [
+    (key, version)
+    for key, versions in SERVED.items()
+    for version in range(versions.first, versions.last + 1)
+]
+
+
+def produce(raw: RawClient, topic: str, records: bytes | None, **values: Any) -> Any:
+    part = {"index": 0, "records": records}
+    answer = raw.ask(
+        wire.PRODUCE,
+        values.pop("version", 9),
+        transactional_id=None,
+        acks=values.pop("acks", -1),
+        timeout=1000,
+        topic_data=[{"name": topic, "partition_data": [part]}],
+    )
+    return answer.responses[0].partition_responses[0]
+
+
+def topic_id_of(raw: RawClient, topic: str) -> Any:
+    asked = [{"topic_id": None, "name": topic}]
+    answer = raw.ask(
+        wire.METADATA,
+        12,
+        topics=asked,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    return answer.topics[0].topic_id
+
+
+def values_for(api_key: int, topic: str, topic_id: Any) -> dict[str, Any]:
+    """Return a request that succeeds, with the fields of all versions."""
+    fetched = {
+        "partition": 0,
+        "current_leader_epoch": 0,
+        "fetch_offset": 0,
+        "partition_max_bytes": 1 << 20,
+    }
+    resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": None}
+    altered = {
+        "name": "retention.ms",
+        "value": "1000000",
+        "config_operation": 0,
+    }
+    by_key: dict[int, dict[str, Any]] = {
+        wire.PRODUCE: {
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": 1000,
+            "topic_data": [
+                {
+                    "name": topic,
+                    "topic_id": topic_id,
+                    "partition_data": [{"index": 0, "records": build_batch(RECORDS)}],
+                }
+            ],
+        },
+        wire.FETCH: {
+            "replica_id": -1,
+            "max_wait": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "topics": [{"topic": topic, "topic_id": topic_id, "partitions": [fetched]}],
+            "forgotten_topics_data": (),
+        },
+        wire.LIST_OFFSETS: {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "timeout": 1000,
+            "topics": [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": 1_500}]}],
+        },
+        wire.METADATA: {
+            "topics": [{"topic_id": None, "name": topic}],
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": True,
+            "include_topic_authorized_operations": True,
+        },
+        wire.API_VERSIONS: {"client_software_name": "t", "client_software_version": "1"},
+        wire.CREATE_TOPICS: {
+            "timeout": 1000,
+            "validate_only": True,
+            "topics": [
+                {
+                    "name": topic + "-more",
+                    "num_partitions": 2,
+                    "replication_factor": 1,
+                    "assignments": (),
+                    "configs": [{"name": "retention.ms", "value": "5"}],
+                }
+            ],
+        },
+        wire.DELETE_TOPICS: {
+            "topics": [{"name": topic, "topic_id": None}],
+            "topic_names": [topic],
+            "timeout": 1000,
+        },
+        wire.DELETE_RECORDS: {
+            "topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}],
+            "timeout": 1000,
+        },
+        wire.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": 1000},
+        wire.OFFSET_FOR_LEADER_EPOCH: {
+            "topics": [{"topic": topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]
+        },
+        wire.DESCRIBE_CONFIGS: {
+            "resources": [resource],
+            "include_synonyms": True,
+            "include_documentation": True,
+        },
+        wire.ALTER_CONFIGS: {
+            "resources": [{**resource, "configs": [altered]}],
+            "validate_only": False,
+        },
+        wire.INCREMENTAL_ALTER_CONFIGS: {
+            "resources": [{**resource, "configs": [altered]}],
+            "validate_only": False,
+        },
+        wire.DESCRIBE_LOG_DIRS: {"topics": [{"topic": topic, "partitions": [0]}]},
+        wire.CREATE_PARTITIONS: {
+            "topics": [{"name": topic, "count": 2, "assignments": None}],
+            "timeout": 1000,
+            "validate_only": False,
+        },
+        wire.DESCRIBE_CLUSTER: {
+            "include_cluster_authorized_operations": True,
+            "include_fenced_brokers": False,
+        },
+        wire.DESCRIBE_PRODUCERS: {"topics": [{"name": topic, "partition_indexes": [0]}]},
+        wire.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "cursor": None},
+    }
+    return by_key[api_key]
+
+
+def error_codes(answer: Any) -> list[int]:
+    """Collect all error codes in an answer, wherever they stand."""
+    if isinstance(answer, tuple):
+        return [code for item in answer for code in error_codes(item)]
+    found: list[int] = []
+    for name in getattr(answer, "__dataclass_fields__", ()):
+        value = getattr(answer, name)
+        found += [value] if name == "error_code" else error_codes(value)
+    return found
+
+
+@pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
+def test_a_version_that_is_advertised_is_served(
+    api_key: int, version: int, raw: RawClient, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    assert produce(raw, topic, build_batch(RECORDS)).error_code == ErrorCode.none
+    topic_id = topic_id_of(raw, topic)
+
+    answer = raw.ask(api_key, version, **values_for(api_key, topic, topic_id))
+
+    codes = error_codes(answer)
+    assert set(codes) <= {ErrorCode.none}, answer
+    check_content(api_key, version, answer, topic)
+
+
+def check_content(api_key: int, version: int, answer: Any, topic: str) -> None:
+    """Look at the one thing that each answer is for."""
+    if api_key == wire.PRODUCE:
+        assert answer.responses[0].partition_responses[0].base_offset == 2
+    elif api_key == wire.FETCH:
+        (part,) = answer.responses[0].partitions
+        assert part.records == build_batch(RECORDS, leader_epoch=0)
+        assert part.high_watermark == part.last_stable_offset == 2
+    elif api_key == wire.LIST_OFFSETS:
+        (part,) = answer.topics[0].partitions
+        assert (part.offset, part.timestamp) == (1, 2_000)
+    elif api_key == wire.METADATA:
+        assert answer.topics[0].name == topic
+        assert answer.topics[0].partitions[0].leader_id == answer.brokers[0].node_id
+    elif api_key == wire.API_VERSIONS:
+        assert {(a.api_key, a.min_version, a.max_version) for a in answer.api_keys} == {
+            (key, *versions) for key, versions in SERVED.items()
+        }
+    elif api_key == wire.DELETE_RECORDS:
+        assert answer.topics[0].partitions[0].low_watermark == 1
+    elif api_key == wire.OFFSET_FOR_LEADER_EPOCH:
+        assert answer.topics[0].partitions[0].end_offset == 2
+    elif api_key == wire.DESCRIBE_CONFIGS:
+        (policy,) = (c for c in answer.results[0].configs if c.name == "cleanup.policy")
+        assert policy.value == "delete"
+    elif api_key == wire.DESCRIBE_LOG_DIRS:
+        assert answer.results[0].topics[0].partitions[0].partition_size > 0
+    elif api_key == wire.DESCRIBE_TOPIC_PARTITIONS:
+        assert len(answer.topics[0].partitions) == 1
+
+
+def test_an_unknown_version_of_api_versions_gets_the_oldest_answer(raw: RawClient) -> None:
+    body = struct.pack(">hhi", 18, 99, 5) + struct.pack(">h", 4) + b"test" + b"\x00" * 10
+    raw.socket.sendall(struct.pack(">i", len(body)) + body)
+
+    data = raw.receive_frame()
+
+    assert data is not None
+    answer: Any
+    answer, _ = entity_reader(load_response_schema(18, 0))(data, 4)
+    assert answer.error_code == ErrorCode.unsupported_version
+    assert {a.api_key for a in answer.api_keys} == set(SERVED)
