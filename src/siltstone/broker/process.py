@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -61,6 +62,9 @@ async def running(config: ServerConfig, clock: Clock | None = None) -> AsyncIter
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
         maintenance.start()
+        # What is loaded by now stays: looking through it again and again would hold up requests.
+        gc.collect()
+        gc.freeze()
         try:
             yield bound
         finally:

@@ -145,6 +145,8 @@ def _describe_partition(broker: Broker, topic: str, number: int) -> Values:
             "leader_id": _NO_LEADER,
             "replica_nodes": (node,),
             "isr_nodes": (),
+            "eligible_leader_replicas": (),
+            "last_known_elr": (),
             "offline_replicas": (node,),
         }
     return {
@@ -153,6 +155,8 @@ def _describe_partition(broker: Broker, topic: str, number: int) -> Values:
         "leader_epoch": log.latest_epoch,
         "replica_nodes": (node,),
         "isr_nodes": (node,),
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
     }
 
 
