@@ -13,6 +13,7 @@ import uvloop
 
 from siltstone.broker import wire
 from siltstone.broker.broker import Broker, Endpoint
+from siltstone.broker.cleaner import Cleaner, PassEngine
 from siltstone.broker.config import ServerConfig
 from siltstone.broker.dispatch import Dispatcher
 from siltstone.broker.listeners import parse_listener
@@ -29,24 +30,32 @@ logger = logging.getLogger(__name__)
 _DEFAULT_LOG_DIR: Final = "silt-data"
 
 
-def serve(config: ServerConfig, on_ready: Callable[[Endpoint], None] = lambda _: None) -> None:
+def serve(
+    config: ServerConfig,
+    engine: PassEngine,
+    on_ready: Callable[[Endpoint], None] = lambda _: None,
+) -> None:
     """Run a broker until SIGTERM or SIGINT; `on_ready` learns where it listens."""
-    uvloop.run(_serve(config, on_ready))
+    uvloop.run(_serve(config, engine, on_ready))
 
 
-async def _serve(config: ServerConfig, on_ready: Callable[[Endpoint], None]) -> None:
+async def _serve(
+    config: ServerConfig, engine: PassEngine, on_ready: Callable[[Endpoint], None]
+) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopped.set)
-    async with running(config) as endpoint:
+    async with running(config, engine) as endpoint:
         on_ready(endpoint)
         await stopped.wait()
         logger.info("stopping: answering what was asked, then closing the logs")
 
 
 @contextlib.asynccontextmanager
-async def running(config: ServerConfig, clock: Clock | None = None) -> AsyncIterator[Endpoint]:
+async def running(
+    config: ServerConfig, engine: PassEngine, clock: Clock | None = None
+) -> AsyncIterator[Endpoint]:
     """Run a broker for the time of a block."""
     fs = FileSystem()
     clock = clock or SystemClock()
@@ -61,7 +70,9 @@ async def running(config: ServerConfig, clock: Clock | None = None) -> AsyncIter
         maintenance = Maintenance(broker)
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
+        cleaner = Cleaner(manager, fs, clock, engine, lambda: broker.server_config.broker)
         maintenance.start()
+        cleaner.start()
         # What is loaded by now stays: looking through it again and again would hold up requests.
         gc.collect()
         gc.freeze()
@@ -71,6 +82,7 @@ async def running(config: ServerConfig, clock: Clock | None = None) -> AsyncIter
             broker.purgatory.close()
             await server.close()
             await maintenance.stop()
+            await asyncio.to_thread(cleaner.stop)
             broker.close()
     finally:
         manager.close()

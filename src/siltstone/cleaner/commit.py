@@ -99,6 +99,8 @@ def _check_outputs(fs: FileSystem, log: PartitionLog, group: GroupResult) -> Non
                 raise CleaningError(
                     f"{log.partition}: {file.name} is not what the task that wrote it says"
                 )
+            # The wait for the disk is over before the log is held still for the swap.
+            fs.fsync(fs.open(log.directory / file.name))
 
 
 def _size_and_crc(fs: FileSystem, path: Path) -> tuple[int, int] | None:

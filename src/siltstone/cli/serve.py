@@ -1,6 +1,8 @@
 """`silt serve`: a broker over log directories."""
 
 import logging
+import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import typer
 
 from siltstone.broker.broker import Endpoint
 from siltstone.broker.config import ServerConfig, parse_server_config
+from siltstone.broker.engine_process import EngineProcess
 from siltstone.broker.process import serve as run_broker
 from siltstone.broker.properties import merge_properties
 from siltstone.cli import output
@@ -42,10 +45,28 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, over the file's."),
     ] = None,
+    spark_master: Annotated[
+        str, typer.Option("--spark-master", metavar="URL", help="The Spark master to clean on.")
+    ] = "local[*]",
 ) -> None:
     """Serve the logs to Kafka's clients until SIGTERM or Ctrl-C."""
-    logging.getLogger("siltstone").setLevel(logging.INFO)
-    run_broker(_settings(log_dir, listen, config, overrides), _announce)
+    _log_to_stderr()
+    settings = _settings(log_dir, listen, config, overrides)
+    engine = EngineProcess([sys.executable, "-m", "siltstone.spark.service", spark_master])
+    run_broker(settings, engine, _announce)
+
+
+def _log_to_stderr() -> None:
+    """Write every message as a line with its time: a broker's log is read long afterwards."""
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("siltstone")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
 
 
 def _settings(

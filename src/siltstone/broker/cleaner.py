@@ -1,0 +1,191 @@
+"""The cleaner beside the broker: looks for logs that are due, has them cleaned, commits.
+
+One thread decides and commits; the work itself is the engine's. A log that cannot be cleaned is
+left alone for a while, longer after each failure, and stops no other.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from siltstone.broker.config import BrokerConfig
+from siltstone.broker.engine_process import Work
+from siltstone.cleaner.checkpoints import CleanerCheckpoints
+from siltstone.cleaner.cleaning_pass import PassCommitter
+from siltstone.cleaner.commit import check_sources, discard_run
+from siltstone.cleaner.outcome import PassOutcome
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.selection import Assessment
+from siltstone.cleaner.survey import survey_logs
+from siltstone.clock import Clock
+from siltstone.errors import CleaningAbortedError, SiltstoneError, UnknownTopicError
+from siltstone.ids import TopicPartition
+from siltstone.log.filesystem import FileSystem
+from siltstone.log.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+_UNTHROTTLED: Final = 1e300
+_LONGEST_WAIT_MS: Final = 3_600_000
+
+
+class PassEngine(Protocol):
+    """Runs plans, somewhere."""
+
+    def run_all(self, work: Work) -> Iterator[PassOutcome]:
+        """Run plans side by side and yield how each ended."""
+        ...
+
+    def close(self) -> None:
+        """Stop, also in the middle of a run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Uncleanable:
+    """Why a log could not be cleaned, how often, and when it is tried again."""
+
+    reason: str
+    failure_count: int
+    retry_ms: int
+
+
+@dataclass(slots=True)
+class PassFigures:
+    """What the passes over one log have done since the broker started."""
+
+    pass_count: int = 0
+    failure_count: int = 0
+    last_ms: int = 0
+    last_seconds: float = 0.0
+    removed_bytes: int = 0
+    removed_records: int = 0
+
+
+class Cleaner:
+    """Cleans the logs of a manager, again and again."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        fs: FileSystem,
+        clock: Clock,
+        engine: PassEngine,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._manager = manager
+        self._fs = fs
+        self._clock = clock
+        self._engine = engine
+        self._config = config
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cleaner", daemon=True)
+        self.uncleanable: dict[TopicPartition, Uncleanable] = {}
+        self.assessments: dict[TopicPartition, Assessment] = {}
+        self.figures: dict[TopicPartition, PassFigures] = {}
+        self.last_run_ms = 0
+
+    def start(self) -> None:
+        """Begin; nothing is started elsewhere until the first log is due."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a pass that runs is given up, and its log is as it was."""
+        self._stopped.set()
+        self._engine.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            cleaned = 0
+            if self._config().log_cleaner_enable:
+                try:
+                    cleaned = self.clean_due()
+                except Exception:
+                    logger.exception("a bug: the cleaner failed, and is tried again")
+            if not cleaned:
+                self._stopped.wait(max(self._config().log_cleaner_backoff_ms, 1) / 1000)
+
+    def clean_due(self) -> int:
+        """Clean the filthiest logs that are due, as many as go together; return how many were."""
+        now_ms = self._clock.now_ms()
+        self.last_run_ms = now_ms
+        plans = self._plan(now_ms)[: max(1, self._config().log_cleaner_threads)]
+        runnable = [plan for plan in plans if self._can_run(plan)]
+        if not runnable:
+            return 0
+        rate = self._config().log_cleaner_io_max_bytes_per_second
+        work = Work(runnable, None if rate >= _UNTHROTTLED else rate)
+        committed = 0
+        for outcome in self._engine.run_all(work):
+            if self._stopped.is_set():
+                discard_run(self._fs, outcome.plan)
+            else:
+                committed += self._commit(outcome)
+        return committed
+
+    def _plan(self, now_ms: int) -> list[CleaningPlan]:
+        compacted = [p for p, log in self._manager.logs.items() if log.config.is_compacted]
+        survey = survey_logs(self._manager, compacted, now_ms, fs=self._fs)
+        self.assessments = {s.log.partition: s.assessment for s in survey.logs}
+        self.uncleanable = {p: u for p, u in self.uncleanable.items() if p in compacted}
+        for partition, error in survey.failures:
+            self._failed(partition, error)
+        return [plan for plan in survey.plans() if self._may_try(plan.partition, now_ms)]
+
+    def _may_try(self, partition: TopicPartition, now_ms: int) -> bool:
+        uncleanable = self.uncleanable.get(partition)
+        return uncleanable is None or now_ms >= uncleanable.retry_ms
+
+    def _can_run(self, plan: CleaningPlan) -> bool:
+        try:
+            check_sources(self._manager.get_log(plan.partition), plan)
+        except (CleaningAbortedError, UnknownTopicError):
+            return False  # It changed this moment; the next survey sees how.
+        except SiltstoneError as error:
+            self._failed(plan.partition, error)
+            return False
+        return True
+
+    def _commit(self, outcome: PassOutcome) -> bool:
+        plan = outcome.plan
+        figures = self.figures.setdefault(plan.partition, PassFigures())
+        try:
+            result = outcome.get()
+            log = self._manager.get_log(plan.partition)
+            checkpoints = CleanerCheckpoints(self._fs, log.directory.parent)
+            PassCommitter(self._fs, self._clock, checkpoints).commit(log, plan, result)
+        except (CleaningAbortedError, UnknownTopicError) as error:
+            logger.info("%s: the pass is given up: %s", plan.partition, error)
+            discard_run(self._fs, plan)
+            return False
+        except SiltstoneError as error:
+            figures.failure_count += 1
+            self._failed(plan.partition, error)
+            discard_run(self._fs, plan)
+            return False
+        self.uncleanable.pop(plan.partition, None)
+        counts = result.counts
+        figures.pass_count += 1
+        figures.last_ms = self._clock.now_ms()
+        figures.last_seconds = result.seconds
+        unchanged_bytes = plan.bytes_of(result.unchanged_bases())
+        figures.removed_bytes += plan.source_bytes() - counts.bytes_written - unchanged_bytes
+        figures.removed_records += counts.records_read - counts.records_kept
+        return True
+
+    def _failed(self, partition: TopicPartition, error: SiltstoneError) -> None:
+        before = self.uncleanable.get(partition)
+        count = 1 if before is None else before.failure_count + 1
+        backoff_ms = max(self._config().log_cleaner_backoff_ms, 1)
+        wait_ms = min(backoff_ms * 2 ** min(count, 20), _LONGEST_WAIT_MS)
+        self.uncleanable[partition] = Uncleanable(str(error), count, self._clock.now_ms() + wait_ms)
+        logger.warning(
+            "%s cannot be cleaned, and is tried again in %d s: %s",
+            partition,
+            wait_ms // 1000,
+            error,
+        )
