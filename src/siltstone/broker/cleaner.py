@@ -91,6 +91,11 @@ class Cleaner:
         """Begin; nothing is started elsewhere until the first log is due."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still looks for logs that are due."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """End; a pass that runs is given up, and its log is as it was."""
         self._stopped.set()

@@ -5,9 +5,11 @@ import contextlib
 import gc
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import uvloop
 
@@ -28,26 +30,35 @@ from siltstone.log.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 _DEFAULT_LOG_DIR: Final = "silt-data"
+_SWITCH_SECONDS: Final = 0.0005
 
 
-def serve(
-    config: ServerConfig,
-    engine: PassEngine,
-    on_ready: Callable[[Endpoint], None] = lambda _: None,
-) -> None:
-    """Run a broker until SIGTERM or SIGINT; `on_ready` learns where it listens."""
-    uvloop.run(_serve(config, engine, on_ready))
+class Running(NamedTuple):
+    """A broker that runs, for those who watch it."""
+
+    endpoint: Endpoint
+    broker: Broker
+    server: Server
+    cleaner: Cleaner
+    requests: RequestMetrics
 
 
-async def _serve(
-    config: ServerConfig, engine: PassEngine, on_ready: Callable[[Endpoint], None]
-) -> None:
+Beside: TypeAlias = Callable[[Running], AbstractAsyncContextManager[object]]
+
+
+def serve(config: ServerConfig, engine: PassEngine, beside: Beside) -> None:
+    """Run a broker until SIGTERM or SIGINT, and `beside` it what it is given to as it runs."""
+    # Two threads beside the event loop decide and commit: requests should not wait for them long.
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    uvloop.run(_serve(config, engine, beside))
+
+
+async def _serve(config: ServerConfig, engine: PassEngine, beside: Beside) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopped.set)
-    async with running(config, engine) as endpoint:
-        on_ready(endpoint)
+    async with running(config, engine) as broker, beside(broker):
         await stopped.wait()
         logger.info("stopping: answering what was asked, then closing the logs")
 
@@ -55,7 +66,7 @@ async def _serve(
 @contextlib.asynccontextmanager
 async def running(
     config: ServerConfig, engine: PassEngine, clock: Clock | None = None
-) -> AsyncIterator[Endpoint]:
+) -> AsyncIterator[Running]:
     """Run a broker for the time of a block."""
     fs = FileSystem()
     clock = clock or SystemClock()
@@ -66,18 +77,19 @@ async def running(
     manager = LogManager(paths, fs=fs, clock=clock, defaults=config.topic_defaults)
     try:
         broker = Broker(config, manager, fs, clock)
-        server = Server(broker, Dispatcher(broker, RequestMetrics()))
+        requests = RequestMetrics()
+        server = Server(broker, Dispatcher(broker, requests))
         maintenance = Maintenance(broker)
+        cleaner = Cleaner(manager, fs, clock, engine, lambda: broker.server_config.broker)
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
-        cleaner = Cleaner(manager, fs, clock, engine, lambda: broker.server_config.broker)
         maintenance.start()
         cleaner.start()
         # What is loaded by now stays: looking through it again and again would hold up requests.
         gc.collect()
         gc.freeze()
         try:
-            yield bound
+            yield Running(bound, broker, server, cleaner, requests)
         finally:
             broker.purgatory.close()
             await server.close()

@@ -1,20 +1,24 @@
 """`silt serve`: a broker over log directories."""
 
+import contextlib
 import logging
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from siltstone.broker.broker import Endpoint
 from siltstone.broker.config import ServerConfig, parse_server_config
 from siltstone.broker.engine_process import EngineProcess
+from siltstone.broker.listeners import Listener, parse_listener
+from siltstone.broker.process import Running
 from siltstone.broker.process import serve as run_broker
 from siltstone.broker.properties import merge_properties
 from siltstone.cli import output
 from siltstone.cli.options import DEFAULT_LOG_DIR
+from siltstone.console.http import status_server
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -48,12 +52,19 @@ def serve(
     spark_master: Annotated[
         str, typer.Option("--spark-master", metavar="URL", help="The Spark master to clean on.")
     ] = "local[*]",
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics-listen", metavar="HOST:PORT", help="Where to serve /metrics and /healthz."
+        ),
+    ] = None,
 ) -> None:
     """Serve the logs to Kafka's clients until SIGTERM or Ctrl-C."""
     _log_to_stderr()
     settings = _settings(log_dir, listen, config, overrides)
     engine = EngineProcess([sys.executable, "-m", "siltstone.spark.service", spark_master])
-    run_broker(settings, engine, _announce)
+    metrics = None if metrics_listen is None else parse_listener("--metrics-listen", metrics_listen)
+    run_broker(settings, engine, lambda running: _beside(running, metrics))
 
 
 def _log_to_stderr() -> None:
@@ -80,5 +91,13 @@ def _settings(
     return parse_server_config(properties)
 
 
-def _announce(endpoint: Endpoint) -> None:
-    output.print_message(f"silt: serving on {endpoint.host}:{endpoint.port}")
+@contextlib.asynccontextmanager
+async def _beside(running: Running, metrics: Listener | None) -> AsyncIterator[None]:
+    """Say where the broker is, once all of it is there."""
+    async with contextlib.AsyncExitStack() as stack:
+        if metrics is not None:
+            port = await stack.enter_async_context(status_server(running, metrics))
+            output.print_message(f"silt: metrics on {metrics.host}:{port}")
+        endpoint = running.endpoint
+        output.print_message(f"silt: serving on {endpoint.host}:{endpoint.port}")
+        yield

@@ -1,0 +1,176 @@
+"""The figures of a broker for Prometheus: Kafka's stems where it has them, ours per partition."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kio.schema.index import api_key_map
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from siltstone.broker.metrics import BUCKETS
+from siltstone.broker.process import Running
+
+_PARTITION: Final = ("topic", "partition")
+
+
+class BrokerCollector(Collector):
+    """Reads the broker's own numbers whenever somebody asks; keeps none."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all figures as they are now."""
+        yield from self._requests()
+        yield from self._server()
+        yield from self._logs()
+        yield from self._cleaner()
+        yield from self._passes()
+
+    def _requests(self) -> Iterator[Metric]:
+        latency = HistogramMetricFamily(
+            "kafka_network_requestmetrics_totaltime_seconds",
+            "From a request to its answer, waits included.",
+            labels=["request"],
+        )
+        for api_key, figures in sorted(self._running.requests.apis.items()):
+            total = 0
+            buckets = []
+            for bound, count in zip((*BUCKETS, "+Inf"), figures.buckets, strict=True):
+                total += count
+                buckets.append((str(bound), total))
+            latency.add_metric([api_key_map[api_key]], buckets, figures.seconds)
+        yield latency
+
+    def _server(self) -> Iterator[Metric]:
+        running = self._running
+        yield GaugeMetricFamily(
+            "kafka_server_socket_server_connection_count",
+            "Open connections.",
+            len(running.server.connections),
+        )
+        yield GaugeMetricFamily(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Requests that wait.",
+            len(running.broker.purgatory),
+        )
+        yield GaugeMetricFamily(
+            "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+            "Fetch sessions.",
+            len(running.broker.sessions),
+        )
+        yield GaugeMetricFamily(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "Log directories whose disk refused.",
+            len(running.broker.manager.offline),
+        )
+
+    def _logs(self) -> Iterator[Metric]:
+        size = GaugeMetricFamily("kafka_log_log_size", "Bytes of a log.", labels=_PARTITION)
+        end = GaugeMetricFamily(
+            "kafka_log_log_logendoffset", "The next offset to be appended.", labels=_PARTITION
+        )
+        start = GaugeMetricFamily(
+            "kafka_log_log_logstartoffset", "The lowest offset that is served.", labels=_PARTITION
+        )
+        for partition, log in sorted(self._running.broker.manager.logs.items()):
+            labels = [partition.topic, str(partition.partition)]
+            size.add_metric(labels, log.size_bytes)
+            end.add_metric(labels, log.log_end_offset)
+            start.add_metric(labels, log.log_start_offset)
+        yield from (size, end, start)
+
+    def _cleaner(self) -> Iterator[Metric]:
+        cleaner = self._running.cleaner
+        now_ms = self._running.broker.clock.now_ms()
+        dirty = GaugeMetricFamily(
+            "silt_compaction_dirty_bytes", "Bytes that a pass may clean.", labels=_PARTITION
+        )
+        ratio = GaugeMetricFamily(
+            "silt_compaction_dirty_ratio", "Their share of the log.", labels=_PARTITION
+        )
+        first = GaugeMetricFamily(
+            "silt_compaction_first_dirty_offset", "Where they begin.", labels=_PARTITION
+        )
+        delay = GaugeMetricFamily(
+            "silt_compaction_delay_seconds",
+            "How long a pass is overdue by max.compaction.lag.ms.",
+            labels=_PARTITION,
+        )
+        assessments = sorted(cleaner.assessments.items())
+        for partition, assessment in assessments:
+            labels = [partition.topic, str(partition.partition)]
+            dirty.add_metric(labels, assessment.dirty_bytes)
+            ratio.add_metric(labels, assessment.dirty_ratio)
+            first.add_metric(labels, assessment.first_dirty_offset)
+            delay.add_metric(labels, assessment.compaction_delay_ms / 1000)
+        yield from (dirty, ratio, first, delay)
+        yield GaugeMetricFamily(
+            "kafka_log_logcleanermanager_max_dirty_percent",
+            "The highest dirty ratio.",
+            max((100 * a.dirty_ratio for _, a in assessments), default=0),
+        )
+        yield GaugeMetricFamily(
+            "kafka_log_logcleanermanager_time_since_last_run_ms",
+            "How long ago the cleaner last looked.",
+            now_ms - cleaner.last_run_ms if cleaner.last_run_ms else 0,
+        )
+        yield GaugeMetricFamily(
+            "kafka_log_logcleaner_max_compaction_delay_secs",
+            "The longest that a pass is overdue.",
+            max((a.compaction_delay_ms / 1000 for _, a in assessments), default=0),
+        )
+        yield GaugeMetricFamily(
+            "kafka_log_logcleaner_deadthreadcount",
+            "Cleaners that have died; above 0 is an alarm.",
+            0 if cleaner.is_alive else 1,
+        )
+
+    def _passes(self) -> Iterator[Metric]:
+        cleaner = self._running.cleaner
+        passes = CounterMetricFamily(
+            "silt_compaction_passes", "Passes by result.", labels=(*_PARTITION, "result")
+        )
+        removed = CounterMetricFamily(
+            "silt_compaction_removed_bytes", "Bytes that passes have removed.", labels=_PARTITION
+        )
+        for partition, figures in sorted(cleaner.figures.copy().items()):
+            labels = [partition.topic, str(partition.partition)]
+            passes.add_metric([*labels, "committed"], figures.pass_count)
+            passes.add_metric([*labels, "failed"], figures.failure_count)
+            removed.add_metric(labels, figures.removed_bytes)
+        yield from (passes, removed)
+        yield GaugeMetricFamily(
+            "kafka_log_logcleaner_max_clean_time_secs",
+            "The longest last pass over a log.",
+            max((f.last_seconds for f in cleaner.figures.copy().values()), default=0),
+        )
+        yield GaugeMetricFamily(
+            "kafka_log_logcleanermanager_uncleanable_partitions_count",
+            "Logs that could not be cleaned.",
+            len(cleaner.uncleanable),
+        )
+        reasons = GaugeMetricFamily(
+            "silt_compaction_uncleanable",
+            "Failures in a row of a log that cannot be cleaned, and why.",
+            labels=(*_PARTITION, "reason"),
+        )
+        for partition, uncleanable in sorted(cleaner.uncleanable.copy().items()):
+            reasons.add_metric(
+                [partition.topic, str(partition.partition), uncleanable.reason],
+                uncleanable.failure_count,
+            )
+        yield reasons
+
+
+def make_registry(running: Running) -> CollectorRegistry:
+    """Return what `/metrics` shows."""
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(running))
+    return registry
