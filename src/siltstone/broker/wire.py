@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from siltstone.broker.frame_check import check_frame, skipper
 from siltstone.broker.messages import Values, build
 from siltstone.errors import RequestError
 from siltstone.log.segment import FileSlice
@@ -97,6 +98,7 @@ class Payload:
 
 
 class _Codec(NamedTuple):
+    request_type: Any
     read_header: Any
     read_body: Any
     response_type: Any
@@ -108,7 +110,9 @@ class _Codec(NamedTuple):
 def _codec(api_key: int, version: int) -> _Codec:
     request_type = load_request_schema(api_key, version)
     response_type = load_response_schema(api_key, version)
+    skipper(request_type)
     return _Codec(
+        request_type,
         entity_reader(request_type.__header_schema__),
         entity_reader(request_type),
         response_type,
@@ -142,6 +146,7 @@ def decode(frame: memoryview, local_host: str) -> Request:
     codec = _codec(api_key, version)
     try:
         header, size = codec.read_header(frame, 0)
+        check_frame(codec.request_type, frame, size)
         # What follows is ignored, as Kafka does: librdkafka sends fields that are gone.
         body, _ = codec.read_body(frame, size)
     except Exception as error:
