@@ -150,7 +150,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(
     served: ServedBroker, raw: RawClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
-    before = served.open_files()
+    before = served.open_sockets()
     clients = [RawClient(served.port) for _ in range(20)]
     for client in clients:
         client.send(FETCH, VERSION, request(topic, want(0, 0), max_wait=60_000))
@@ -160,9 +160,9 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(
     produce(raw, topic, batch(b"news"))
 
     deadline = time.monotonic() + 10
-    while served.open_files() > before and time.monotonic() < deadline:
+    while served.open_sockets() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert served.open_files() <= before
+    assert served.open_sockets() <= before
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A `silt serve` of a test's own, and a client that speaks raw frames to it."""
 
+import contextlib
 import io
 import re
 import signal
@@ -90,8 +91,13 @@ class ServedBroker:
             process.kill()
             process.wait(_STOP_SECONDS)
 
-    def open_files(self) -> int:
-        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+    def open_sockets(self) -> int:
+        """Return how many connections it has, and where it listens."""
+        count = 0
+        for path in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                count += str(path.readlink()).startswith("socket:")
+        return count
 
 
 class RawClient:

@@ -2,8 +2,8 @@
 
 kio's native reader makes room for as many items as an array says it has. A few bytes that claim
 billions would end the process: memory that cannot be had is no exception there. So every array is
-looked at first; it cannot have more items than there are bytes left. Nothing else is checked, and
-nothing is decoded.
+looked at first: it cannot have more items than there are bytes left, and be null only where that
+means something, which kio does not mind either. Nothing else is checked, and nothing is decoded.
 """
 
 import dataclasses
@@ -80,11 +80,11 @@ def _step(hint: Any, kafka_type: str | None, is_flexible: bool) -> Skip:
         item = get_args(hint)[0]
         if dataclasses.is_dataclass(item):
             assert isinstance(item, type)
-            return _array(skipper(item), is_flexible)
+            return _array(skipper(item), is_flexible, is_optional)
         assert kafka_type is not None
         if kafka_type in _SIZES:
-            return _array(_fixed(_SIZES[kafka_type]), is_flexible)
-        return _array(_step(item, kafka_type, is_flexible), is_flexible)
+            return _array(_fixed(_SIZES[kafka_type]), is_flexible, is_optional)
+        return _array(_step(item, kafka_type, is_flexible), is_flexible, is_optional)
     if dataclasses.is_dataclass(hint):
         assert isinstance(hint, type)
         return _nullable(skipper(hint)) if is_optional else skipper(hint)
@@ -115,7 +115,9 @@ def _fixed(size_bytes: int) -> Skip:
     return lambda frame, position: position + size_bytes
 
 
-def _array(skip_item: Skip, is_flexible: bool) -> Skip:
+def _array(skip_item: Skip, is_flexible: bool, is_optional: bool) -> Skip:
+    fewest = -1 if is_optional else 0
+
     def skip(frame: memoryview, position: int) -> int:
         if is_flexible:
             count, position = _read_varint(frame, position)
@@ -123,7 +125,7 @@ def _array(skip_item: Skip, is_flexible: bool) -> Skip:
         else:
             (count,) = _INT.unpack_from(frame, position)
             position += 4
-        if count > len(frame) - position:
+        if not fewest <= count <= len(frame) - position:
             raise MalformedDataError(
                 position, f"an array of {count} in {len(frame) - position} bytes"
             )
