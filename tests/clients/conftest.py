@@ -1,5 +1,6 @@
 """A broker that all tests of a worker share: give topics names of their own, and leave it alone."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -42,6 +43,21 @@ def make_topic(raw: RawClient, request: pytest.FixtureRequest) -> MakeTopic:
         }
         answer = raw.ask(19, 7, topics=[topic], timeout=1000, validate_only=False)
         assert answer.topics[0].error_code == 0, answer
+        _wait_until_led(raw, name, partitions)
         return name
 
     return make
+
+
+def _wait_until_led(raw: RawClient, topic: str, partitions: int) -> None:
+    """Wait until every partition answers; a real Kafka takes its time after it has said yes."""
+    asked = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
+    deadline = time.monotonic() + 30
+    while True:
+        topics = [{"name": topic, "partitions": asked}]
+        answer = raw.ask(2, 7, replica_id=-1, isolation_level=0, topics=topics)
+        codes = {part.error_code for part in answer.topics[0].partitions}
+        if codes == {0}:
+            return
+        assert time.monotonic() < deadline, codes
+        time.sleep(0.02)

@@ -125,7 +125,7 @@ def test_offsets_are_found_by_time_and_at_the_ends(
 def test_a_topic_is_described_grown_configured_and_deleted(
     served: ServedBroker, admin: AdminClient
 ) -> None:
-    topic = create(admin, "rd-admin", cleanup_policy="compact", retention_ms="12345")
+    topic = create(admin, "rd-admin", cleanup_policy="compact", segment_ms="12345678")
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     settings = admin.describe_configs([resource])[resource].result(SECONDS)
@@ -142,13 +142,13 @@ def test_a_topic_is_described_grown_configured_and_deleted(
                 "0.1",
                 incremental_operation=AlterConfigOpType.SET,
             ),
-            ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
+            ConfigEntry("segment.ms", None, incremental_operation=AlterConfigOpType.DELETE),
         ],
     )
     admin.incremental_alter_configs([changed])[changed].result(SECONDS)
     settings = admin.describe_configs([resource])[resource].result(SECONDS)
     assert settings["min.cleanable.dirty.ratio"].value == "0.1"
-    assert settings["retention.ms"].is_default
+    assert settings["segment.ms"].is_default
 
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(SECONDS)
     assert len(admin.list_topics(topic, SECONDS).topics[topic].partitions) == 4
