@@ -85,6 +85,7 @@ class KafkaBroker:
         log_dir_count: int = 1,
         heap: str = "512m",
         log_level: str = "INFO",
+        full_speed: bool = False,
     ) -> None:
         self.directory = directory
         self.log_dirs = tuple(
@@ -98,6 +99,7 @@ class KafkaBroker:
         self._harness = harness
         self._heap = heap
         self._log_level = log_level
+        self._full_speed = full_speed
         self._port, self._controller_port = 0, 0
         self._started_at = 0  # position in the server log
         self._process: JavaProcess | None = None
@@ -122,6 +124,11 @@ class KafkaBroker:
     def bootstrap(self) -> str:
         """What clients connect to; may change when Kafka is started again."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.popen.pid
 
     @property
     def is_running(self) -> bool:
@@ -275,6 +282,7 @@ class KafkaBroker:
             str(self._properties_path),
             heap=self._heap,
             log_level=self._log_level,
+            full_speed=self._full_speed,
         )
         with self.server_log_path.open("ab") as server_log:
             self._process = JavaProcess(
