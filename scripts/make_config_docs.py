@@ -6,6 +6,7 @@ Run it after a setting was added or changed: `python scripts/make_config_docs.py
 from pathlib import Path
 from typing import Final
 
+from siltstone.broker.config import BrokerConfig
 from siltstone.cleaner.config import CleanerConfig
 from siltstone.log.config import LogConfig
 from siltstone.settings import markdown_table, settings_of
@@ -45,10 +46,27 @@ They hold for all logs together: `silt compact --config NAME=VALUE`.
 """
 
 
+_BROKER_INTRODUCTION: Final = """
+## Broker settings
+
+For `silt serve`, in its `--config` file or with `--set`; the broker settings of the table above are
+taken as well. Some change without a restart, as in Kafka: the topic defaults, and
+`log.cleaner.backoff.ms`, `log.cleaner.io.max.bytes.per.second`, `log.cleaner.threads` and
+`max.connections`.
+
+"""
+
+
 def render() -> str:
     """Return the whole page."""
-    cleaner = markdown_table(settings_of(CleanerConfig).values())
-    return _INTRODUCTION + markdown_table(LogConfig.settings()) + _CLEANER + cleaner
+    return (
+        _INTRODUCTION
+        + markdown_table(LogConfig.settings())
+        + _CLEANER
+        + markdown_table(settings_of(CleanerConfig).values())
+        + _BROKER_INTRODUCTION
+        + markdown_table(settings_of(BrokerConfig).values())
+    )
 
 
 def main() -> None:
