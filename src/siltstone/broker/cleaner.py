@@ -24,11 +24,13 @@ from siltstone.errors import CleaningAbortedError, SiltstoneError, UnknownTopicE
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
+from siltstone.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
 _UNTHROTTLED: Final = 1e300
 _LONGEST_WAIT_MS: Final = 3_600_000
+_LOOKS_SKIPPED: Final = 10
 
 
 class PassEngine(Protocol):
@@ -86,6 +88,7 @@ class Cleaner:
         self.assessments: dict[TopicPartition, Assessment] = {}
         self.figures: dict[TopicPartition, PassFigures] = {}
         self.last_run_ms = 0
+        self._idle: dict[TopicPartition, tuple[object, int]] = {}  # not due: as it was, and when
 
     def start(self) -> None:
         """Begin; nothing is started elsewhere until the first log is due."""
@@ -133,13 +136,32 @@ class Cleaner:
         return committed
 
     def _plan(self, now_ms: int) -> list[CleaningPlan]:
-        compacted = [p for p, log in self._manager.logs.items() if log.config.is_compacted]
-        survey = survey_logs(self._manager, compacted, now_ms, fs=self._fs)
-        self.assessments = {s.log.partition: s.assessment for s in survey.logs}
+        compacted = {p: log for p, log in self._manager.logs.items() if log.config.is_compacted}
+        changed = [p for p, log in compacted.items() if self._has_changed(log, now_ms)]
+        survey = survey_logs(self._manager, changed, now_ms, fs=self._fs)
+        assessed = {s.log.partition: s.assessment for s in survey.logs}
+        known = {p: a for p, a in self.assessments.items() if p in compacted}
+        self.assessments = known | assessed
         self.uncleanable = {p: u for p, u in self.uncleanable.items() if p in compacted}
+        for partition, assessment in assessed.items():
+            if not assessment.is_eligible:
+                self._idle[partition] = (_state_of(compacted[partition]), now_ms)
         for partition, error in survey.failures:
             self._failed(partition, error)
         return [plan for plan in survey.plans() if self._may_try(plan.partition, now_ms)]
+
+    def _has_changed(self, log: PartitionLog, now_ms: int) -> bool:
+        """Say whether to look at a log: not if it was not due, and has no new segment since.
+
+        To look is to read the headers of all that is clean. Time alone can make a log due, so
+        after a while it is looked at all the same.
+        """
+        state, seen_ms = self._idle.pop(log.partition, (None, 0))
+        wait_ms = max(_LOOKS_SKIPPED * self._config().log_cleaner_backoff_ms, 1)
+        if state != _state_of(log) or not 0 <= now_ms - seen_ms < wait_ms:
+            return True
+        self._idle[log.partition] = (state, seen_ms)
+        return False
 
     def _may_try(self, partition: TopicPartition, now_ms: int) -> bool:
         uncleanable = self.uncleanable.get(partition)
@@ -194,3 +216,14 @@ class Cleaner:
             wait_ms // 1000,
             error,
         )
+
+
+def _state_of(log: PartitionLog) -> object:
+    """Return what decides, besides time, whether a pass is due."""
+    active_base = log.segments.active.base_offset
+    return (
+        log.config,
+        log.log_start_offset,
+        active_base,
+        min(log.last_stable_offset, active_base),
+    )

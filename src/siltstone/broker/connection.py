@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from siltstone.broker.page_cache import is_cached, read_ahead
 from siltstone.broker.wire import MIN_FRAME_BYTES, BadFrameError
+from siltstone.log.filesystem import File
 from siltstone.log.segment import FileSlice
 
 logger = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ class Connection:
         self._queue: deque[bytes | memoryview | FileSlice] = deque()
         self._queued_bytes = 0
         self._task: asyncio.Task[None] | None = None
+        self._reading_ahead: asyncio.Future[None] | None = None
         self._is_reading = False
         self._is_writing = False
         self._is_draining = False
@@ -259,6 +262,8 @@ class Connection:
     def _flush(self) -> None:
         """Send as much as the socket takes, and come back for the rest."""
         queue = self._queue
+        if self._reading_ahead is not None:
+            return
         budget = 8 * _MAX_SENDFILE_BYTES
         try:
             while queue:
@@ -274,7 +279,7 @@ class Connection:
                         queue.popleft()
                     else:
                         queue[0] = memoryview(chunk)[sent:]
-                if budget <= 0:
+                if budget <= 0 or self._reading_ahead is not None:
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -284,9 +289,11 @@ class Connection:
         self._watch_writable()
 
     def _send_file(self, chunk: FileSlice) -> int:
-        sent = os.sendfile(
-            self._fd, chunk.file.fd, chunk.position, min(chunk.size_bytes, _MAX_SENDFILE_BYTES)
-        )
+        count = min(chunk.size_bytes, _MAX_SENDFILE_BYTES)
+        if not is_cached(chunk.file, chunk.position, count):
+            self._fetch_from_disk(chunk.file, chunk.position, count)
+            return 0
+        sent = os.sendfile(self._fd, chunk.file.fd, chunk.position, count)
         if not sent:
             raise OSError(f"{chunk.file.path} is shorter than was promised")
         if sent == chunk.size_bytes:
@@ -296,11 +303,22 @@ class Connection:
             self._queue[0] = FileSlice(chunk.file, chunk.position + sent, rest)
         return sent
 
+    def _fetch_from_disk(self, file: File, position: int, count: int) -> None:
+        """Have a thread read what is not in memory: the kernel would let everybody wait for it."""
+
+        def done(reading: "asyncio.Future[None]") -> None:
+            self._reading_ahead = None
+            if not self.is_closed:
+                self._flush()
+
+        self._reading_ahead = self._loop.run_in_executor(None, read_ahead, file, position, count)
+        self._reading_ahead.add_done_callback(done)
+
     def _watch_writable(self) -> None:
-        if self._queue and not self._is_writing:
+        if self._queue and self._reading_ahead is None and not self._is_writing:
             self._is_writing = True
             self._loop.add_writer(self._fd, self._on_writable)
-        elif not self._queue and self._is_writing:
+        elif (not self._queue or self._reading_ahead is not None) and self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
 

@@ -54,11 +54,11 @@ class DynamicConfig:
 
     def check(self, name: str, values: Mapping[str, str]) -> None:
         """Raise ConfigError unless a level may have these values."""
-        for changed in {*values, *self.level(name)}:
-            if not is_dynamic(changed) and values.get(changed) != self.level(name).get(changed):
-                self._merge({changed: dict(values)})  # or it is not even known
-                raise ConfigError(changed, values.get(changed), "cannot change without a restart")
+        # First whether they make sense at all: an unknown name is told the nearest one.
         self._merge({**self._levels, name: dict(values)})
+        for changed, value in values.items():
+            if not is_dynamic(changed):
+                raise ConfigError(changed, value, "cannot change without a restart")
 
     def put(self, name: str, values: Mapping[str, str]) -> ServerConfig:
         """Replace the values of a level, durably, and return the settings that count now."""
