@@ -38,11 +38,11 @@ class Limits(Protocol):
         """The largest request that is taken."""
         ...
 
-    def may_grow(self, size_bytes: int) -> bool:
+    def may_grow(self, connection: "Connection", size_bytes: int) -> bool:
         """Say whether a connection may take so much more memory for a request; counts it."""
         ...
 
-    def shrunk(self, size_bytes: int) -> None:
+    def shrunk(self, connection: "Connection", size_bytes: int) -> None:
         """Learn that a connection has given back memory."""
         ...
 
@@ -98,8 +98,8 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for an answer that is not there yet."""
-        return self._task is not None
+        """Whether it is us that the client waits for."""
+        return self._task is not None or not self._is_reading
 
     def drain(self) -> None:
         """Serve nothing new; close once everything is answered."""
@@ -164,7 +164,7 @@ class Connection:
             return False
         size = len(self._buffer)
         grown = max(2 * size, _BUSY_BUFFER_BYTES)
-        if grown > _BUSY_BUFFER_BYTES and not self._limits.may_grow(grown - size):
+        if grown > _BUSY_BUFFER_BYTES and not self._limits.may_grow(self, grown - size):
             return False
         self._buffer.extend(bytes(grown - size))
         return True
@@ -172,7 +172,7 @@ class Connection:
     def _shrink(self, size: int) -> None:
         """Give back the memory of a large request."""
         if len(self._buffer) > _BUSY_BUFFER_BYTES:
-            self._limits.shrunk(len(self._buffer) - _BUSY_BUFFER_BYTES)
+            self._limits.shrunk(self, len(self._buffer) - _BUSY_BUFFER_BYTES)
         self._buffer = bytearray(size)
 
     def process(self) -> None:

@@ -40,10 +40,13 @@ class Partition:
         """Say whether an append may wait for the disk, and so must not run on the event loop."""
         log = self.log
         config = log.config
+        active = log.segments.active
         return (
-            config.flush_messages != MAX_LONG
-            or log.segments.active.size_bytes + size_bytes > config.segment_bytes
+            active.size_bytes + size_bytes > config.segment_bytes
+            or active.is_index_full
+            or config.flush_messages != MAX_LONG
             or config.compression_type is not None
+            or log.leader_epochs.latest() is None  # The first one is written, durably.
         )
 
 

@@ -28,6 +28,7 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._grown_bytes = 0
         self._has_starved = False
+        self._favoured: Connection | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self.connections: dict[Connection, None] = {}
 
@@ -38,20 +39,28 @@ class Server:
         """The largest request that is taken."""
         return self._broker.server_config.broker.socket_request_max_bytes
 
-    def may_grow(self, size_bytes: int) -> bool:
-        """Say whether a connection may take so much more memory for a request; counts it."""
+    def may_grow(self, connection: Connection, size_bytes: int) -> bool:
+        """Say whether a connection may take so much more memory for a request; counts it.
+
+        One may go over the limit: or those that have half of a request each would wait for each
+        other for ever.
+        """
         config = self._broker.server_config.broker
         limit = config.queued_max_request_bytes
         if limit < 0:
             limit = 4 * config.socket_request_max_bytes
         if self._grown_bytes + size_bytes > limit:
-            self._has_starved = True
-            return False
+            if self._favoured not in (None, connection):
+                self._has_starved = True
+                return False
+            self._favoured = connection
         self._grown_bytes += size_bytes
         return True
 
-    def shrunk(self, size_bytes: int) -> None:
+    def shrunk(self, connection: Connection, size_bytes: int) -> None:
         """Learn that a connection has given back memory; those that waited for it go on."""
+        if self._favoured is connection:
+            self._favoured = None
         self._grown_bytes -= size_bytes
         self._resume()
 

@@ -1,0 +1,124 @@
+"""What clients cannot do to a broker: hold more connections, memory or time than they may."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from siltstone.broker.wire import API_VERSIONS, FETCH, PRODUCE
+from siltstone.records.builder import build_batch
+from siltstone.records.record import Record
+from tests.e2e.test_broker_life import append, create
+from tests.support.serving import RawClient, ServedBroker, frame_of
+
+SETTINGS = {
+    "max.connections": "4",
+    "connections.max.idle.ms": "1000",
+    "socket.request.max.bytes": "3000000",
+    "queued.max.request.bytes": "5000000",
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path_factory.mktemp("limits") / "logs", SETTINGS) as made:
+        yield made.start()
+
+
+def is_served(client: RawClient) -> bool:
+    client.send(API_VERSIONS, 0, {})
+    return client.receive_frame() is not None
+
+
+def test_a_connection_too_many_is_closed_and_there_is_room_when_one_leaves(
+    broker: ServedBroker,
+) -> None:
+    clients = [RawClient(broker.port) for _ in range(4)]
+    assert [is_served(client) for client in clients] == [True] * 4
+    with RawClient(broker.port) as fifth:
+        assert fifth.receive_frame() is None
+
+    clients.pop().socket.close()
+    deadline = time.monotonic() + 10
+    while True:
+        with RawClient(broker.port) as next_one:
+            try:
+                if is_served(next_one):
+                    break
+            except ConnectionError:
+                pass
+        assert time.monotonic() < deadline
+    for client in clients:
+        client.socket.close()
+
+
+def test_a_silent_connection_is_closed_and_one_that_waits_is_not(broker: ServedBroker) -> None:
+    with RawClient(broker.port) as client:
+        create(client, "waiting")
+    with RawClient(broker.port) as silent, RawClient(broker.port) as waiting:
+        wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        fetch = {
+            "replica_id": -1,
+            "max_wait": 2500,
+            "min_bytes": 1,
+            "max_bytes": 1000,
+            "topics": [{"topic": "waiting", "partitions": [wanted]}],
+            "forgotten_topics_data": (),
+        }
+        waiting.send(FETCH, 12, fetch)
+
+        assert silent.receive_frame() is None
+        assert waiting.receive(FETCH, 12).error_code == ErrorCode.none
+
+
+def test_requests_that_are_sent_all_at_once_are_answered_in_order(broker: ServedBroker) -> None:
+    count = 200
+    with RawClient(broker.port) as client:
+        create(client, "pipelined")
+        frames = []
+        for number in range(count):
+            records = build_batch([Record(0, 1_000, b"k", b"x" * 20_000)])
+            part = {"index": 0, "records": records}
+            body = {
+                "transactional_id": None,
+                "acks": -1,
+                "timeout": 1000,
+                "topic_data": [{"name": "pipelined", "partition_data": [part]}],
+            }
+            frames.append(frame_of(PRODUCE, 9, body, correlation_id=number))
+        client.socket.sendall(b"".join(frames))
+
+        answers = [client.receive_frame() for _ in range(count)]
+
+    numbers = [int.from_bytes((answer or b"")[:4], "big") for answer in answers]
+    assert numbers == list(range(count))
+
+
+def test_large_requests_that_do_not_fit_into_memory_together_wait_for_each_other(
+    broker: ServedBroker,
+) -> None:
+    with RawClient(broker.port) as client:
+        create(client, "large", max_message_bytes="3000000")
+    records = build_batch([Record(0, 1_000, b"k", b"x" * 2_500_000)])
+    part = {"index": 0, "records": records}
+    body = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 1000,
+        "topic_data": [{"name": "large", "partition_data": [part]}],
+    }
+    frame = frame_of(PRODUCE, 9, body)
+    clients = [RawClient(broker.port) for _ in range(3)]
+    for client in clients:
+        client.socket.sendall(frame[:-10])  # All but the end, of everybody.
+
+    answered = 0
+    for client in clients:
+        client.socket.sendall(frame[-10:])
+        answered += client.receive_frame() is not None
+        client.socket.close()
+
+    assert answered == 3
+    with RawClient(broker.port) as client:
+        assert append(client, "large", b"v") == (0, 3)
