@@ -113,10 +113,10 @@ def test_large_requests_that_do_not_fit_into_memory_together_wait_for_each_other
     for client in clients:
         client.socket.sendall(frame[:-10])  # All but the end, of everybody.
 
-    answered = 0
     for client in clients:
         client.socket.sendall(frame[-10:])
-        answered += client.receive_frame() is not None
+    answered = sum(client.receive_frame() is not None for client in clients)
+    for client in clients:
         client.socket.close()
 
     assert answered == 3
