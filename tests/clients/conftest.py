@@ -1,5 +1,6 @@
 """A broker that all tests of a worker share: give topics names of their own, and leave it alone."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -32,7 +33,7 @@ def make_topic(raw: RawClient, request: pytest.FixtureRequest) -> MakeTopic:
     def make(partitions: int = 1, **config: str) -> str:
         nonlocal count
         count += 1
-        name = f"{request.node.name[:200]}-{count}".replace("[", "-").replace("]", "")
+        name = re.sub(r"[^a-zA-Z0-9._-]", "-", f"{request.node.name[:200]}-{count}")
         configs = [{"name": k.replace("_", "."), "value": v} for k, v in config.items()]
         topic = {
             "name": name,

@@ -1,14 +1,15 @@
 """The tests of our broker that any broker must pass, against a real Kafka: ours answers the same.
 
 Left out is what only ours promises: the nearest name to a wrong one, answers that end with a whole
-batch (Kafka's end where the limit is, in the middle of one).
+batch (Kafka's end where the limit is, in the middle of one), and that a request without records is
+answered (Kafka never does).
 """
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.clients import test_confluent, test_fetching
+from tests.clients import test_confluent, test_fetching, test_producing
 from tests.clients.conftest import make_topic
 from tests.clients.test_confluent import admin
 from tests.kafka.broker import KafkaBroker
@@ -37,13 +38,14 @@ def raw(served: ServedKafka) -> Iterator[RawClient]:
 
 
 _ONLY_OURS = {
+    "test_a_partition_without_records_is_refused",
     "test_the_first_batch_comes_whole_and_the_rest_as_far_as_it_fits",
     "test_a_wrong_setting_is_refused_with_its_name",
     "test_a_client_that_leaves_while_it_waits_leaves_nothing_behind",
     "test_a_topic_is_made_when_somebody_writes_to_it",
     "test_the_cluster_is_this_broker",
 }
-for _module in (test_confluent, test_fetching):
+for _module in (test_confluent, test_fetching, test_producing):
     for _name, _test in vars(_module).items():
         if _name.startswith("test_") and _name not in _ONLY_OURS:
             globals()[_name] = _test

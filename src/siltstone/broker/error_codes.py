@@ -8,6 +8,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from siltstone.errors import (
+    ChecksumError,
     ConfigError,
     CoordinatorFencedError,
     CorruptBatchError,
@@ -40,6 +41,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = MappingProxyType(
         CorruptBatchError: ErrorCode.kafka_storage_error,
         StorageError: ErrorCode.kafka_storage_error,
         OffsetOutOfRangeError: ErrorCode.offset_out_of_range,
+        ChecksumError: ErrorCode.corrupt_message,
         DecodeError: ErrorCode.invalid_record,
         InvalidTimestampError: ErrorCode.invalid_timestamp,
         InvalidRecordError: ErrorCode.invalid_record,

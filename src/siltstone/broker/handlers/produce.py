@@ -80,13 +80,8 @@ def _look_up(broker: Broker, request: Request, data: Any) -> _Topic:
             if name is None:
                 raise ProtocolError(ErrorCode.unknown_topic_id, f"no topic {data.topic_id}")
             partition = broker.partitions.get(name, part.index)
-            _check_batch(str(partition.log.partition), records, version)
-            if request.body.acks == ALL_REPLICAS and partition.log.config.min_insync_replicas > 1:
-                raise ProtocolError(
-                    ErrorCode.not_enough_replicas,
-                    f"{name}-{part.index}: 1 replica is in sync, min.insync.replicas is "
-                    f"{partition.log.config.min_insync_replicas}",
-                )
+            # Of `min.insync.replicas` no more than there are replicas count, which is one.
+            _check_batch(str(partition.log.partition), records, request)
         except SiltstoneError as refusal:
             partition, error = None, refusal
         appends.append(_Append(part.index, partition, records, error))
@@ -98,12 +93,10 @@ def _check_acks(acks: int) -> None:
         raise ProtocolError(ErrorCode.invalid_required_acks, f"acks must be -1, 0 or 1, got {acks}")
 
 
-def _check_batch(partition: str, records: bytes, version: int) -> None:
+def _check_batch(partition: str, records: bytes, request: Request) -> None:
     """Refuse what the log would take for damage, with the code that clients know for it."""
-    if not records:
-        raise InvalidRecordError(partition, "a request must hold one batch for each partition")
     if len(records) < _HEAD.size:
-        raise ProtocolError(ErrorCode.corrupt_message, f"{partition}: no whole batch")
+        raise InvalidRecordError(partition, "a request must hold one batch for each partition")
     _, length, _, magic, _, attributes = _HEAD.unpack_from(records)
     if length < _MIN_LENGTH or magic not in (0, 1, 2):
         raise ProtocolError(
@@ -111,14 +104,17 @@ def _check_batch(partition: str, records: bytes, version: int) -> None:
         )
     if magic != 2:
         raise InvalidRecordError(partition, f"magic {magic} is not taken any more, only 2")
-    if attributes & _CODEC_MASK == _ZSTD and version < _FIRST_WITH_ZSTD:
+    if attributes & _CODEC_MASK == _ZSTD and request.version < _FIRST_WITH_ZSTD:
         raise ProtocolError(
             ErrorCode.unsupported_compression_type, f"{partition}: zstd needs Produce version 7"
         )
     if attributes & TRANSACTIONAL_BIT:
         # Who may write in which transaction is the coordinator's to say; there is none here yet.
         raise ProtocolError(
-            ErrorCode.invalid_txn_state, f"{partition}: no transaction was begun by this producer"
+            ErrorCode.transactional_id_authorization_failed
+            if request.body.transactional_id is None
+            else ErrorCode.invalid_txn_state,
+            f"{partition}: no transaction was begun by this producer",
         )
 
 
