@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients import test_confluent, test_fetching, test_producing
+from tests.clients import test_administering, test_confluent, test_fetching, test_producing
 from tests.clients.conftest import make_topic
 from tests.clients.test_confluent import admin
 from tests.kafka.broker import KafkaBroker
@@ -45,7 +45,7 @@ _ONLY_OURS = {
     "test_a_topic_is_made_when_somebody_writes_to_it",
     "test_the_cluster_is_this_broker",
 }
-for _module in (test_confluent, test_fetching, test_producing):
+for _module in (test_administering, test_confluent, test_fetching, test_producing):
     for _name, _test in vars(_module).items():
         if _name.startswith("test_") and _name not in _ONLY_OURS:
             globals()[_name] = _test
