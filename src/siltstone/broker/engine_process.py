@@ -76,7 +76,7 @@ class EngineProcess:
                 assert isinstance(outcome, PassOutcome)
                 del left[outcome.plan.pass_id]
                 yield outcome
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
             status = self._end()
             reason = EngineError(f"the engine's process ended with status {status}: {error}")
             for plan in left.values():
@@ -116,3 +116,6 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()

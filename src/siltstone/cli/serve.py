@@ -60,10 +60,10 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the logs to Kafka's clients until SIGTERM or Ctrl-C."""
-    _log_to_stderr()
     settings = _settings(log_dir, listen, config, overrides)
     engine = EngineProcess([sys.executable, "-m", "siltstone.spark.service", spark_master])
     metrics = None if metrics_listen is None else parse_listener("--metrics-listen", metrics_listen)
+    _log_to_stderr()
     run_broker(settings, engine, lambda running: _beside(running, metrics))
 
 
