@@ -1,5 +1,6 @@
 """What clients cannot do to a broker: hold more connections, memory or time than they may."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -122,3 +123,30 @@ def test_large_requests_that_do_not_fit_into_memory_together_wait_for_each_other
     assert answered == 3
     with RawClient(broker.port) as client:
         assert append(client, "large", b"v") == (0, 3)
+
+
+def test_a_client_that_never_takes_its_answers_is_closed(broker: ServedBroker) -> None:
+    with RawClient(broker.port) as client:
+        create(client, "untaken", max_message_bytes="3000000")
+        for _ in range(8):
+            append(client, "untaken", b"x" * 2_000_000)
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 24}
+    fetch = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 24,
+        "topics": [{"topic": "untaken", "partitions": [wanted]}],
+        "forgotten_topics_data": (),
+    }
+    with RawClient(broker.port) as deaf:
+        deaf.send(FETCH, 12, fetch)
+        deaf.send(FETCH, 12, fetch)
+        time.sleep(3)  # longer than a client may be silent
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := deaf.socket.recv(1 << 20):
+                received += len(chunk)
+
+    # The end of the connection came before the end of the answers.
+    assert received < 2 * 8 * 2_000_000

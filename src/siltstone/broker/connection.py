@@ -98,8 +98,8 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is us that the client waits for."""
-        return self._task is not None or not self._is_reading
+        """Whether it is us that the client waits for, and not the client that takes no answer."""
+        return self._task is not None or (not self._is_reading and not self._queue)
 
     def drain(self) -> None:
         """Serve nothing new; close once everything is answered."""

@@ -24,7 +24,7 @@ def handle(broker: Broker, request: Request) -> Awaitable[Values]:
 def _describe_all(broker: Broker, wanted: set[tuple[str, int]] | None) -> list[Values]:
     live = [d for d in broker.manager.directories if not d.is_offline]
     offline: list[Values] = [
-        {"error_code": ErrorCode.kafka_storage_error, "log_dir": str(path), "topics": ()}
+        {"error_code": ErrorCode.kafka_storage_error, "log_dir": str(path.absolute()), "topics": ()}
         for path in broker.manager.offline
     ]
     return [_describe(directory, wanted) for directory in live] + offline
