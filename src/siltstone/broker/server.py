@@ -101,7 +101,7 @@ class Server:
         self._listening = listening
         loop = asyncio.get_running_loop()
         loop.add_reader(listening.fileno(), self._on_acceptable)
-        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweep()
         return Endpoint(listener.host, listening.getsockname()[1])
 
     async def close(self) -> None:
