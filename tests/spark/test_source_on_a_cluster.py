@@ -26,6 +26,8 @@ def test_executors_without_the_package_read_and_write_topics(
         for name, value in cluster.conf.items():
             builder = builder.config(name, value)
         builder = builder.config("spark.sql.warehouse.dir", str(tmp_path / "warehouse"))
+        # Of tests before, whose settings the JVM keeps.
+        builder = builder.config("spark.python.daemon.module", "pyspark.daemon")
         spark = builder.config("spark.ui.enabled", "false").getOrCreate()
         try:
             register(spark, path, view="latest")
