@@ -57,7 +57,8 @@ def test_a_cluster_writes_the_same_bytes(
 
     assert {o.plan.pass_id: fingerprint(o.plan, o.get()) for o in outcomes} == expected
     for outcome in outcomes:
-        assert part_names(outcome.plan) == output_names(outcome.get())
+        # A copy that came second may still be on its way out: see `Leftovers`.
+        assert part_names(outcome.plan) >= output_names(outcome.get())
 
 
 def test_attempts_on_other_executors_take_over(
@@ -72,7 +73,8 @@ def test_attempts_on_other_executors_take_over(
 
     assert {o.plan.pass_id: fingerprint(o.plan, o.get()) for o in outcomes} == expected
     for outcome in outcomes:
-        assert part_names(outcome.plan) == output_names(outcome.get())
+        # A copy that came second may still be on its way out: see `Leftovers`.
+        assert part_names(outcome.plan) >= output_names(outcome.get())
 
 
 def test_damage_found_on_a_cluster_is_our_error(
