@@ -83,8 +83,7 @@ lock: ## resolve requirements.lock anew; LOCK_ARGS=--upgrade for newer versions
 		build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2; }
 	@env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet \
 		--extra avro --extra dev --extra iceberg --extra kafka-tests --extra spark --build-deps-for editable --strip-extras --generate-hashes \
-		--no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
+		--no-annotate --no-emit-options $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
 	@! grep -nE '://|^ *-[^-]|^--' requirements.lock
 
 soak: install java-build ## random tests with many examples: hours, not minutes

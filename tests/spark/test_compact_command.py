@@ -305,7 +305,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_on_the_way_leaves_the_log_as_it_was(
     silt: Silt, tmp_path: Path, end: signal.Signals

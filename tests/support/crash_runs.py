@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -73,20 +74,20 @@ class AnyScene(Protocol):
 S = TypeVar("S", bound=AnyScene)
 
 
-class Story(Generic[S]):
+class Story(ABC, Generic[S]):
     """What happens before, during and after a crash."""
 
+    @abstractmethod
     def make(self, root: Path) -> S:
         """Make a scene in a directory that is not there yet; no crash comes yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self, scene: S) -> None:
         """Do what the crash interrupts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self, scene: S, *, has_power_failed: bool, is_complete: bool) -> None:
         """Look at what is left; `is_complete` if the crash came after the last step."""
-        raise NotImplementedError
 
 
 def count_steps(root: Path, story: Story[S]) -> list[Step]:
