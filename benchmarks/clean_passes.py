@@ -82,8 +82,8 @@ class Passes:
         )
 
     def in_process(self, *, commits: bool = True) -> Work:
-        """Clean with the kernels alone, in this process, with a thread that reads ahead."""
-        engine = LocalEngine(reads_ahead=True)
+        """Clean with the kernels alone, in this process, with two threads."""
+        engine = LocalEngine(thread_count=2)
         return self._run(
             lambda plans: [PassOutcome(plan, engine.run(plan)) for plan in plans], commits=commits
         )

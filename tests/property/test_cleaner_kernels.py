@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltstone.cleaner import kernels
+from siltstone.cleaner import key_kernels
 from siltstone.records.batch import read_batch
 from siltstone.records.kernels import read_record
 from siltstone.records.scan import as_bytes
@@ -14,7 +14,7 @@ from tests.support.strategies import BatchCase, batch_cases, damaged, join_batch
 def _compare(data: bytes, start: int) -> int:
     """Hold both ways to read a record against each other; return the position after it."""
     array = as_bytes(data)
-    end, offset_delta, key_position, key_length, value_length = kernels.read_short_record(
+    end, offset_delta, key_position, key_length, value_length = key_kernels.read_short_record(
         array, start, len(data)
     )
     full = read_record(array, start, len(data))
@@ -49,6 +49,6 @@ def test_nearly_all_records_of_usual_size_are_read_the_short_way() -> None:
     # length 28, attributes, deltas 0 and 1, key of 4 bytes, value of 18, no headers
     record = bytes([56, 0, 0, 2, 8]) + b"abcd" + bytes([36]) + bytes(18) + b"\0"
 
-    found = kernels.read_short_record(np.frombuffer(record, np.uint8), 0, len(record))
+    found = key_kernels.read_short_record(np.frombuffer(record, np.uint8), 0, len(record))
 
     assert found == (29, 1, 5, 4, 18)

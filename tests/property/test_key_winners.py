@@ -1,10 +1,13 @@
 """Winners over slices: the kernels against a dict."""
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltstone.cleaner import kernels
+from siltstone.cleaner import kernels, key_kernels
+from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.key_marks import KeyMarks
 from siltstone.cleaner.key_winners import (
     KeyWinners,
@@ -12,6 +15,7 @@ from siltstone.cleaner.key_winners import (
     plain_range,
     plain_survivors,
 )
+from siltstone.log.filesystem import File
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from siltstone.records.scan import as_bytes, walk
@@ -39,7 +43,7 @@ def blocks(draw: st.DrawFn) -> list[tuple[int, bytes]]:
 
 @given(blocks())
 def test_winners_are_those_of_a_dict(drawn: list[tuple[int, bytes]]) -> None:
-    winners = KeyWinners()
+    winners = KeyWinners(range_count=1)
     for number, block in drawn:
         winners.enter(number, block)
 
@@ -51,8 +55,8 @@ def test_winners_are_those_of_a_dict(drawn: list[tuple[int, bytes]]) -> None:
 
 def test_a_table_of_winners_grows() -> None:
     rng = np.random.default_rng(1)
-    entries = rng.integers(0, 2**63, (50_000, 2), np.uint64)
-    winners = KeyWinners()
+    entries = rng.integers(0, 2**64, (50_000, 2), np.uint64)
+    winners = KeyWinners(range_count=1)
     winners.enter(0, entries[:30_000].tobytes())
     winners.enter(1, entries[10_000:].tobytes())
 
@@ -64,7 +68,7 @@ def test_a_table_of_winners_grows() -> None:
 
 @given(WORDS, st.integers(1, 1000))
 def test_a_hash_belongs_to_one_range(low: int, range_count: int) -> None:
-    found = kernels.hash_range(np.uint64(low), range_count)  # type: ignore[arg-type]
+    found = key_kernels.hash_range(np.uint64(low), range_count)  # type: ignore[arg-type]
 
     assert found == plain_range(low, range_count)
     assert 0 <= found < range_count
@@ -82,19 +86,18 @@ def test_packed_keys_come_back_as_marks(records: list[tuple[int, bool]], range_c
         ]
         or [Record(0, 0, b"key", b"v")]
     )
-    data = as_bytes(batch)
-    batches = walk(batch).batches
+    view = memoryview(batch)
+    chunk = Chunk(0, view, as_bytes(view), walk(view).batches, np.zeros(1, np.uint8))
     keys = KeyMarks(bytes(range(16)))
-    keys.enter(data, batches, np.zeros(1, np.uint8), 0)
+    keys.enter_chunk(File(Path("in memory"), -1), chunk)
 
     marks = np.zeros(keys.entered, np.uint8)
     for block in keys.pack(range_count):
-        winners = KeyWinners()
+        winners = KeyWinners(range_count)
         winners.enter(0, block.tobytes())
         mark_survivors(winners.survivors(slice_count=1)[0], marks)
 
-    keys.mark_winners()
-    expected = keys.marks[: keys.entered].copy()
+    expected = keys.mark_winners().copy()
     keyless = (expected & kernels.KEYLESS) != 0
     assert keys.keyless_count() == np.count_nonzero(keyless)
     # What is not the last of its key is not heard of again.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siltstone.cleaner import kernels
+from siltstone.cleaner import hash_kernels
 from siltstone.cleaner.local import LocalEngine
 from siltstone.log.log_reader import LogReader
 from siltstone.records.record import Record
@@ -64,6 +64,6 @@ def test_the_plain_hash_is_the_one_of_the_kernel(length: int) -> None:
     padded = as_bytes(data + bytes(8))
     words: list[Any] = list(np.frombuffer(hash_key, np.uint64))
 
-    low, _ = kernels.siphash128(padded, 0, length, words[0], words[1])
+    low, _ = hash_kernels.siphash128(padded, 0, length, words[0], words[1])
 
     assert siphash128_low(data, hash_key) == int(low)

@@ -1,32 +1,15 @@
-"""The CRC-32C of two runs of bytes, one after the other, from the CRCs of both.
+"""The CRC-32C of two runs of bytes, one after the other, from the CRCs of both."""
 
-A CRC is linear over bits: that of the whole is that of the first run, carried over as many zero
-bytes as the second has, plus that of the second. Carrying over is a matrix of 32 x 32 bits, and
-carrying twice as far its square.
-"""
+from typing import Any
 
-from typing import Final
+import numpy as np
 
-_POLYNOMIAL: Final = 0x82F63B78  # reflected, as the bits of a CRC-32C are
-_BITS: Final = 32
+from siltstone.records.kernels import join_crcs
 
 
 def combine_crcs(first: int, second: int, second_bytes: int) -> int:
-    """Return the CRC of both runs; `second_bytes` is the length of the second."""
-    # One zero bit: shift, and add the polynomial if a bit falls out.
-    matrix = [_POLYNOMIAL, *(1 << bit for bit in range(_BITS - 1))]
-    left = 8 * second_bytes
-    while left:
-        if left & 1:
-            first = _times(matrix, first)
-        matrix = [_times(matrix, column) for column in matrix]
-        left >>= 1
-    return first ^ second
-
-
-def _times(matrix: list[int], vector: int) -> int:
-    product = 0
-    for bit in range(_BITS):
-        if vector >> bit & 1:
-            product ^= matrix[bit]
-    return product
+    """Return the CRC of both runs; `second_bytes` is the length of the second, below 4 GiB."""
+    # As numpy's own type, or numba would take it for a signed one.
+    one: Any = np.uint64(first)
+    other: Any = np.uint64(second)
+    return int(join_crcs(one, other, second_bytes))

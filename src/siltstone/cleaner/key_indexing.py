@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels
 from siltstone.cleaner.batch_modes import TrackedModes
-from siltstone.cleaner.chunks import ChunkReader
+from siltstone.cleaner.chunks import iter_chunks
 from siltstone.cleaner.key_marks import KeyMarks
-from siltstone.cleaner.local import enter_chunk
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
 from siltstone.log.key_index import ENTRY_DTYPE, IndexedRange, pack_key_index
@@ -39,9 +38,8 @@ def build_key_index(
     batch_positions: list[NDArray[Any]] = []
     all_positions: list[NDArray[Any]] = [np.empty(0, np.int64)]
     end_offset = base_offset
-    for chunk in ChunkReader().iter_chunks(
-        file, 0, covered_bytes, TrackedModes(aborted), check_crc=True
-    ):
+    for chunk in iter_chunks(file, 0, covered_bytes, TrackedModes(aborted)):
+        keys.enter_chunk(file, chunk)
         end_offset = int(chunk.batches["last_offset"][-1]) + 1
         all_positions.append(chunk.batches["position"] + chunk.position)
         batches = chunk.batches[chunk.modes == kernels.DATA]
@@ -53,7 +51,6 @@ def build_key_index(
         offsets.append(found.records["offset"].copy())
         counts = batches["record_count"].astype(np.int64)
         batch_positions.append(np.repeat(batches["position"] + chunk.position, counts))
-        enter_chunk(keys, file, chunk)
 
     entries = np.empty(0, ENTRY_DTYPE)
     if offsets:

@@ -1,109 +1,119 @@
-"""Which record is the last one of its key: a hash table over all keys of a pass, and a byte each.
+"""Which record is the last one of its key: tables over all keys of a pass, and a byte per record.
 
-A key is known by 96 bits of its SipHash-128 under the pass's random key. With 20 million keys the
-chance that any two share them is about 3 in 10^15, and nobody can make up keys that do.
+Chunks may be entered by several threads, each with a table of its own; in the end one table takes
+in the others.
 """
 
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels
+from siltstone.cleaner.chunks import Chunk
+from siltstone.cleaner.explaining import explain, explain_crc
+from siltstone.cleaner.key_table import KeyTable, Marks, Progress
+from siltstone.cleaner.unpacking import is_compressed, unpack
 from siltstone.errors import CleaningError
+from siltstone.log.filesystem import File
 
-_FIRST_CAPACITY: Final = 1 << 16
-_GROWTH: Final = 4
-_FIRST_BATCH_RECORDS: Final = 1024
 _MAX_RECORDS: Final = 2**32 - 2  # a record's number must fit 32 bits
 _MAX_PACKED_RECORDS: Final = 2**31  # and leave one of them, where it says if it is a tombstone
+_NO_MARKS: Final = np.empty(0, np.uint8)
+
+
+class Reserved(NamedTuple):
+    """The numbers of the records of one chunk."""
+
+    slot: int  # of the chunk
+    ordinal: int  # of its first record in a data batch
+    record_count: int
 
 
 class KeyMarks:
-    """Marks for the records of a pass, in the order in which they are entered."""
+    """Marks for the records of a pass, in the order in which they were given their numbers."""
 
     def __init__(self, hash_key: bytes) -> None:
-        self.marks: NDArray[np.uint8] = np.empty(_FIRST_CAPACITY, np.uint8)
         self.entered = 0
-        # As numpy's own type, or numba would take a large one for a float.
-        self._key0: Any = np.uint64(int.from_bytes(hash_key[:8], "little"))
-        self._key1: Any = np.uint64(int.from_bytes(hash_key[8:], "little"))
-        self._table = np.zeros((_FIRST_CAPACITY, 2), np.uint64)
-        self._used = 0
-        self._make_room(_FIRST_BATCH_RECORDS)
+        self._hash_key = hash_key
+        self._idle: list[KeyTable] = []
+        self._parts: list[Marks] = []
 
-    def enter(
-        self, data: Any, batches: Any, modes: Any, first: int, *, is_unpacked: bool = False
-    ) -> tuple[int, int]:
-        """Enter the keys of data batches from number `first` on, also of compressed if unpacked.
+    def enter_chunk(self, file: File, chunk: Chunk) -> int:
+        """Check the next chunk, and enter the keys of its data batches; return its CRC."""
+        return self.enter_reserved(file, chunk, self.reserve(chunk))
 
-        Return the number of the batch that it stopped at, and why: `kernels.AT_END`, REFUSED, or
-        COMPRESSED.
-        """
-        counts = batches["record_count"]
-        self._reserve(int(counts.sum()))
-        largest = int(counts.max(initial=0))
-        if largest > len(self._keys):
-            self._make_room(largest)
-        while True:
-            first, self._used, self.entered, why = kernels.index_keys(
-                data,
-                batches,
-                modes,
-                first,
-                is_unpacked,
-                self._key0,
-                self._key1,
-                self._table,
-                self._used,
-                self.marks,
-                self.entered,
-                self._keys,
-                self._words,
-                self._states,
-                self._hashes,
-            )
-            if why != kernels.FULL:
-                return first, why
-            self._grow()
+    def reserve(self, chunk: Chunk) -> Reserved:
+        """Give the records of the next chunk their numbers; nothing needs to be checked yet."""
+        counts = chunk.batches["record_count"][chunk.modes == kernels.DATA]
+        reserved = Reserved(len(self._parts), self.entered, int(counts.sum(dtype=np.int64)))
+        self.entered += reserved.record_count
+        self._parts.append(_NO_MARKS)
+        return reserved
+
+    def enter_reserved(self, file: File, chunk: Chunk, reserved: Reserved) -> int:
+        """Do so with a chunk whose records have their numbers; any thread may."""
+        ordinal = reserved.ordinal
+        if ordinal + reserved.record_count > _MAX_RECORDS:
+            raise CleaningError(f"more than {_MAX_RECORDS} records are too many for one task")
+        marks = np.empty(reserved.record_count, np.uint8)
+        self._parts[reserved.slot] = marks
+        try:
+            table = self._idle.pop()
+        except IndexError:
+            table = KeyTable(self._hash_key)
+        progress = Progress()
+        while progress.number < len(chunk.batches):
+            why = table.check_and_enter(chunk, progress, marks, ordinal)
+            if why == kernels.COMPRESSED:
+                why = _enter_compressed(table, file, chunk, progress, marks, ordinal)
+            if why == kernels.DAMAGED:
+                explain_crc(file, chunk, progress.number)
+            if why == kernels.REFUSED:
+                explain(file, chunk, progress.number)
+        self._idle.append(table)
+        return progress.crc
+
+    def mark_winners(self) -> Marks:
+        """Return all marks with the last record of each key, now that all are entered."""
+        marks = self._join_marks()
+        self._one_table().mark_winners(marks)
+        return marks
 
     def pack(self, range_count: int) -> list[NDArray[np.uint64]]:
         """Return the keys in blocks by range of their hash, as `KeyWinners` takes them."""
         if self.entered > _MAX_PACKED_RECORDS:
             raise CleaningError(f"{self.entered} records are too many for one slice")
-        counts = np.zeros(range_count, np.int64)
-        kernels.count_entries(self._table, range_count, counts)
-        ends = np.cumsum(counts) - counts
-        entries = np.empty((self._used, 2), np.uint64)
-        kernels.pack_entries(self._table, self.marks, range_count, ends, entries)
-        return np.split(entries, ends[:-1])
-
-    def mark_winners(self) -> None:
-        """Mark the last record of each key, now that all are entered."""
-        kernels.mark_winners(self._table, self.marks)
+        return self._one_table().pack(self._join_marks(), range_count)
 
     def keyless_count(self) -> int:
         """Count the records without a key."""
-        return int(np.count_nonzero(self.marks[: self.entered] & kernels.KEYLESS))
+        return sum(int(np.count_nonzero(part & kernels.KEYLESS)) for part in self._parts)
 
-    def _make_room(self, record_count: int) -> None:
-        """Make scratch room for the largest batch."""
-        self._keys = np.empty((record_count, 2), np.int64)
-        # Zeros, because columns of records without a key are hashed too, and thrown away.
-        self._words = np.zeros((kernels.MAX_WORDS, record_count), np.uint64)
-        self._states = np.empty((4, record_count), np.uint64)
-        self._hashes = np.zeros((2, record_count), np.uint64)
+    def _join_marks(self) -> Marks:
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate([_NO_MARKS, *self._parts])]
+        return self._parts[0]
 
-    def _reserve(self, record_count: int) -> None:
-        needed = self.entered + record_count
-        if needed > _MAX_RECORDS:
-            raise CleaningError(f"{needed} records are too many for one task")
-        if needed > len(self.marks):
-            marks = np.empty(max(needed, 2 * len(self.marks)), np.uint8)
-            marks[: self.entered] = self.marks[: self.entered]
-            self.marks = marks
+    def _one_table(self) -> KeyTable:
+        if not self._idle:
+            self._idle.append(KeyTable(self._hash_key))
+        while len(self._idle) > 1:
+            self._idle[0].absorb(self._idle.pop())
+        return self._idle[0]
 
-    def _grow(self) -> None:
-        larger = np.zeros((self._table.shape[0] * _GROWTH, 2), np.uint64)
-        kernels.move_entries(self._table, larger)
-        self._table = larger
+
+def _enter_compressed(
+    table: KeyTable, file: File, chunk: Chunk, progress: Progress, marks: Marks, ordinal: int
+) -> int:
+    """Enter compressed batches, as far as they were checked; return why it stopped."""
+    first, stop = progress.number, progress.checked
+    plain = np.flatnonzero(~is_compressed(chunk.batches) & (chunk.modes == kernels.DATA))
+    following = plain[np.searchsorted(plain, first) :]
+    if len(following):
+        stop = min(stop, int(following[0]))
+    numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
+    data, unpacked, count = unpack(file, chunk, numbers)
+    if count < len(numbers):
+        stop = int(numbers[count])
+    return table.enter_unpacked(data, unpacked[:stop], chunk.modes, progress, marks, ordinal)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from siltstone.cleaner import kernels
+from siltstone.cleaner import kernels, winner_kernels
 
 Uint64s = NDArray[np.uint64]
 Survivors = NDArray[np.uint32]  # number of a record in its slice times two, plus one: a tombstone
@@ -20,9 +20,10 @@ _WORD: Final = 1 << 32
 
 
 class KeyWinners:
-    """Finds the winners among the keys of one range of hashes."""
+    """Finds the winners among the keys of one of `range_count` ranges of hashes."""
 
-    def __init__(self) -> None:
+    def __init__(self, range_count: int) -> None:
+        self._range_count = range_count
         self._table = np.zeros((_FIRST_CAPACITY, 2), np.uint64)
         self._winners = np.empty(_FIRST_CAPACITY, np.uint32)
         self._used = 0
@@ -32,8 +33,14 @@ class KeyWinners:
         entries = np.frombuffer(block, np.uint64).reshape(-1, 2)
         first = 0
         while first < len(entries):
-            first, self._used = kernels.enter_winners(
-                entries, first, slice_number, self._table, self._winners, self._used
+            first, self._used = winner_kernels.enter_winners(
+                entries,
+                first,
+                slice_number,
+                self._range_count,
+                self._table,
+                self._winners,
+                self._used,
             )
             if first < len(entries):
                 self.grow()
@@ -41,17 +48,17 @@ class KeyWinners:
     def survivors(self, slice_count: int) -> list[Survivors]:
         """Return what survives of each slice."""
         counts = np.zeros(slice_count, np.int64)
-        kernels.count_winners(self._table, counts)
+        winner_kernels.count_winners(self._table, counts)
         ends = np.cumsum(counts) - counts
         survivors = np.empty(int(counts.sum()), np.uint32)
-        kernels.sort_winners(self._table, self._winners, ends, survivors)
+        winner_kernels.sort_winners(self._table, self._winners, ends, survivors)
         return np.split(survivors, ends[:-1])
 
     def grow(self) -> None:
         """Make room for twice as many keys."""
         table = np.zeros((2 * len(self._table), 2), np.uint64)
         winners = np.empty(len(table), np.uint32)
-        kernels.move_winners(self._table, self._winners, table, winners)
+        winner_kernels.move_winners(self._table, self._winners, self._range_count, table, winners)
         self._table, self._winners = table, winners
 
 

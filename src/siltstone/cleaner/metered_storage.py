@@ -56,7 +56,7 @@ class _MeteredFile(File):
         self._meter.add_read(len(data))
         return data
 
-    def read_into(self, position: int, buffer: memoryview) -> int:
-        count = super().read_into(position, buffer)
-        self._meter.add_read(count)
-        return count
+    def view(self, position: int, count: int) -> memoryview:
+        data = super().view(position, count)
+        self._meter.add_read(len(data))
+        return data

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from siltstone.cleaner.batch_modes import NOTE_DTYPE, GivenModes, NotedModes, replay
 from siltstone.cleaner.crc_combine import combine_crcs
 from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.cleaner.key_walk import KeyWalk
 from siltstone.cleaner.key_winners import mark_survivors
-from siltstone.cleaner.local import KeyWalk, Rewriting
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, PassCounts, PassResult
+from siltstone.cleaner.rewriting import Rewriting
+from siltstone.cleaner.side_by_side import Threads
 from siltstone.cleaner.slices import Piece, Share, Slice
 from siltstone.cleaner.storage import PassStorage
 from siltstone.errors import CorruptBatchError
@@ -87,7 +89,7 @@ def index_slice(
     """
     noted = NotedModes(txn for txn in plan.aborted if txn.last_offset >= part.first_offset)
     modes = noted if known is None else given_modes([known])
-    walk = KeyWalk(storage, KeyMarks(plan.hash_key), modes)
+    walk = KeyWalk(storage, KeyMarks(plan.hash_key), modes, Threads(1))
     crcs = tuple(_index_piece(walk, storage, piece) for piece in part.pieces)
     report = SliceReport(
         part.number,
@@ -150,7 +152,7 @@ def rewrite_share(
     starts = dict(zip(order.slice_numbers, np.cumsum(counts) - counts, strict=True))
     for slice_number, block in survivors:
         mark_survivors(np.frombuffer(block, np.uint32), marks[starts[slice_number] :])
-    rewriting = Rewriting(plan, storage, attempt, marks, given_modes(order.modes))
+    rewriting = Rewriting(plan, storage, attempt, marks, given_modes(order.modes), Threads(1))
     groups = tuple(rewriting.clean(group) for group in order.share.groups)
     return ShareResult(order.number, groups, rewriting.total_counts())
 

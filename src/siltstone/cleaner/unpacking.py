@@ -1,13 +1,12 @@
 """Compressed batches among others: unpacked many at a time, so that kernels see only plain ones.
 
 Each batch keeps its header before its records. Rows of the table then say where it lies unpacked;
-its attributes still name its codec. Codecs let go of Python's lock, so a second thread takes half.
+its attributes still name its codec.
 """
 
 import struct
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,8 @@ from siltstone.records.layout import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZ
 from siltstone.records.scan import as_bytes
 
 MAX_UNPACKED_BYTES: Final = 32 << 20
-"""What is unpacked at a time, and a block more: a chunk of bombs unfolds to gigabytes."""
+"""What is unpacked at a time, and one batch more: a chunk of bombs unfolds to gigabytes."""
 
-_BLOCK_BYTES: Final = 256 << 10  # of compressed batches
 _CODECS: Final = tuple(Codec)
 _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -31,8 +29,6 @@ _LENGTH_POSITION: Final = 8
 _CRC_POSITION: Final = 17
 
 Bytes = NDArray[np.uint8]
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 
 def is_compressed(batches: Any) -> NDArray[np.bool_]:
@@ -41,9 +37,7 @@ def is_compressed(batches: Any) -> NDArray[np.bool_]:
     return found
 
 
-def unpack(
-    file: File, chunk: Chunk, numbers: NDArray[np.int64], pool: ThreadPoolExecutor | None
-) -> tuple[Bytes, Any, int]:
+def unpack(file: File, chunk: Chunk, numbers: NDArray[np.int64]) -> tuple[Bytes, Any, int]:
     """Unpack batches of a chunk until there is enough.
 
     Return their bytes, a table of all batches of the chunk in which the rows of those that were
@@ -68,15 +62,13 @@ def unpack(
     parts: list[bytes | memoryview] = []
     unpacked_sizes: list[int] = []
     total = 0
-    ends = np.cumsum(rows["size_bytes"])
-    while len(unpacked_sizes) < len(numbers) and total < MAX_UNPACKED_BYTES:
-        first = len(unpacked_sizes)
-        before = int(ends[first - 1]) if first else 0
-        stop = max(int(np.searchsorted(ends, before + _BLOCK_BYTES, "right")), first + 1)
-        for slot, payload in enumerate(_in_halves(read, range(first, stop), pool), first):
-            parts += (chunk.view[starts[slot] : starts[slot] + HEADER_SIZE], payload)
-            unpacked_sizes.append(HEADER_SIZE + len(payload))
-            total += HEADER_SIZE + len(payload)
+    for slot in range(len(numbers)):
+        if total >= MAX_UNPACKED_BYTES:
+            break
+        payload = read(slot)
+        parts += (chunk.view[starts[slot] : starts[slot] + HEADER_SIZE], payload)
+        unpacked_sizes.append(HEADER_SIZE + len(payload))
+        total += HEADER_SIZE + len(payload)
     table = chunk.batches.copy()
     done = numbers[: len(unpacked_sizes)]
     table["size_bytes"][done] = unpacked_sizes
@@ -84,13 +76,11 @@ def unpack(
     return as_bytes(b"".join(parts)), table, len(done)
 
 
-def pack(data: Bytes, sizes: Sequence[int], pool: ThreadPoolExecutor | None) -> list[bytes]:
+def pack(view: memoryview, sizes: Sequence[int]) -> list[bytes]:
     """Compress plain batches that lie one after the other, each with the codec it names."""
-    view = data.data
     starts = np.cumsum(sizes) - sizes
 
-    def write(start_and_size: tuple[int, int]) -> bytes:
-        start, size = start_and_size
+    def write(start: int, size: int) -> bytes:
         header = bytearray(view[start : start + HEADER_SIZE])
         codec = _CODECS[header[ATTRIBUTES_POSITION + 1] & CODEC_MASK]
         payload = compress(codec, view[start + HEADER_SIZE : start + size])
@@ -99,19 +89,4 @@ def pack(data: Bytes, sizes: Sequence[int], pool: ThreadPoolExecutor | None) -> 
         _CRC.pack_into(header, _CRC_POSITION, crc)
         return bytes(header) + payload
 
-    return _in_halves(write, list(zip(starts.tolist(), sizes, strict=True)), pool)
-
-
-def _in_halves(
-    work: Callable[[_In], _Out], items: Sequence[_In], pool: ThreadPoolExecutor | None
-) -> list[_Out]:
-    """Do the same with all items, the second half in another thread if there is one."""
-    if pool is None or len(items) < 2:
-        return [work(item) for item in items]
-    middle = len(items) // 2
-    other = pool.submit(lambda: [work(item) for item in items[middle:]])
-    try:
-        first = [work(item) for item in items[:middle]]
-    finally:
-        other.exception()  # Not before it is over: it looks at the caller's buffers.
-    return first + other.result()
+    return [write(start, size) for start, size in zip(starts.tolist(), sizes, strict=True)]

@@ -40,7 +40,7 @@ def warm_up_stages() -> None:
     plan = _plan(len(data))
     part = Slice(0, (Piece(0, 0, len(data), 0, None),))
     report, blocks = index_slice(plan, storage, part, range_count=1)
-    winners = KeyWinners()
+    winners = KeyWinners(range_count=1)
     winners.enter(0, blocks[0].tobytes())
     winners.grow()
     survivors = [(0, block.tobytes()) for block in winners.survivors(slice_count=1)]

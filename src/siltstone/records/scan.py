@@ -31,8 +31,10 @@ Bytes = NDArray[np.uint8]
 Batches = NDArray[Any]  # of kernels.BATCH_DTYPE
 Records = NDArray[Any]  # of kernels.RECORD_DTYPE
 
-# Enough for a chunk of 8 MiB in batches of 2 kB; a fuller chunk takes another round.
-_BATCHES_PER_ROUND: Final = 4096
+# Enough for a chunk of 8 MiB in batches of 16 kB; a fuller chunk takes other rounds, larger ones:
+# they would be fresh memory each time, which takes longer than the walk.
+_FIRST_ROUND_BATCHES: Final = 512
+_ROUND_BATCHES: Final = 8192
 _MAX_OFFSET: Final = 2**63 - 1
 _MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, key, value, headers
 
@@ -81,7 +83,8 @@ def walk(data: Buffer, *, next_offset: int = 0, check_crc: bool = True) -> Walk:
     rounds: list[Batches] = []
     position = 0
     while True:
-        batches = np.empty(_BATCHES_PER_ROUND, kernels.BATCH_DTYPE)
+        room = _ROUND_BATCHES if rounds else _FIRST_ROUND_BATCHES
+        batches = np.empty(room, kernels.BATCH_DTYPE)
         count, position, why = kernels.walk_batches(
             array, position, array.size, next_offset, check_crc, batches
         )

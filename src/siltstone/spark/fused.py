@@ -26,7 +26,7 @@ def run_fused(
     try:
         with mailbox.open_box() as box:
             has_idle_cores = 2 * len(plans) <= context.defaultParallelism
-            task = FusedTask(io, box.address, reads_ahead=has_idle_cores)
+            task = FusedTask(io, box.address, thread_count=1 + has_idle_cores)
             rdd = context.parallelize(plans, len(plans))
             with closing(run_job(context, lambda: rdd.foreach(task), box, on_wait)) as outcomes:
                 for outcome in outcomes:

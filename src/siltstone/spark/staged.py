@@ -132,7 +132,7 @@ class _Resolve:
     share_of: tuple[int, ...]  # by slice
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
-        winners = KeyWinners()
+        winners = KeyWinners(len(self.share_of))
         for _, (slice_number, block) in rows:
             winners.enter(slice_number, block)
         for slice_number, survivors in enumerate(winners.survivors(len(self.share_of))):

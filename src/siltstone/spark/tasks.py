@@ -25,13 +25,13 @@ class FusedTask:
 
     io: TaskIo
     address: Address
-    reads_ahead: bool  # There is an idle core for each of these tasks.
+    thread_count: int  # More than one, if there are idle cores for each of these tasks.
 
     def __call__(self, plan: CleaningPlan) -> None:
         """Run in a worker."""
         task = this_task()
         engine = LocalEngine(
-            str(task), lambda _: self.io.open(plan, task), reads_ahead=self.reads_ahead
+            str(task), lambda _: self.io.open(plan, task), thread_count=self.thread_count
         )
         try:
             with absence_explained(plan):

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from siltstone.cleaner import chunks as cleaner_chunks
 from siltstone.cleaner.batch_modes import TrackedModes
-from siltstone.cleaner.chunks import Chunk, ChunkReader
+from siltstone.cleaner.chunks import Chunk
+from siltstone.cleaner.explaining import check_chunk
 from siltstone.cleaner.rebuild import rebuild_batch
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
@@ -38,13 +40,19 @@ def iter_chunks(
     """Yield what lies between the bounds; a chunk is valid until the next one is taken."""
     is_committed = request.effective_isolation is Isolation.COMMITTED
     modes = TrackedModes(snapshot.aborted if is_committed else ())
-    reader = ChunkReader()
     for segment in snapshot.segments:
         if segment.base_offset >= bounds.end_offset:
             return
-        for chunk in reader.iter_chunks(
-            segment.file, segment.start_position, segment.size_bytes, modes, check_crc=check_crc
+        is_sealed = segment is not snapshot.segments[-1]
+        for chunk in cleaner_chunks.iter_chunks(
+            segment.file,
+            segment.start_position,
+            segment.size_bytes,
+            modes,
+            is_sealed=is_sealed,
         ):
+            if check_crc:
+                check_chunk(segment.file, chunk)
             if gaps is not None:
                 gaps.look_at(chunk.batches)
             yield from _cut(segment.file, chunk, bounds)
@@ -118,5 +126,4 @@ def _trim(file: File, chunk: Chunk, number: int, bounds: ViewBounds) -> Chunk | 
         as_bytes(view),
         walk(view).batches,
         chunk.modes[number : number + 1],
-        crc=0,
     )

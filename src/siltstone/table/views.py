@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from siltstone.cleaner import kernels as cleaner_kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.key_marks import KeyMarks
-from siltstone.cleaner.local import enter_chunk
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import File
@@ -74,7 +73,7 @@ def read_view(snapshot: LogSnapshot, request: ViewRequest) -> ViewResult:
     marks: Marks | None = None
     if request.view is not View.LOG:
         keys, bounds = _enter_keys(snapshot, request, bounds)
-        marks = keys.marks
+        marks = keys.mark_winners()
     return ViewResult(bounds, schema, _iter_selected(snapshot, request, bounds, marks))
 
 
@@ -82,7 +81,7 @@ def count_keys(snapshot: LogSnapshot, request: ViewRequest) -> tuple[KeyCounts, 
     """Count records, live keys and tombstones."""
     bounds = resolve_bounds(snapshot, request)
     keys, bounds = _enter_keys(snapshot, request, bounds)
-    marks = keys.marks[: keys.entered]
+    marks = keys.mark_winners()
     is_winner = (marks & cleaner_kernels.WINNER) != 0
     tombstones = int(np.count_nonzero(is_winner & ((marks & cleaner_kernels.TOMBSTONE) != 0)))
     live_keys = int(np.count_nonzero(is_winner)) - tombstones
@@ -92,12 +91,11 @@ def count_keys(snapshot: LogSnapshot, request: ViewRequest) -> tuple[KeyCounts, 
 def _enter_keys(
     snapshot: LogSnapshot, request: ViewRequest, bounds: ViewBounds
 ) -> tuple[KeyMarks, ViewBounds]:
-    """Mark the last record of each key, and look how far the log has been cleaned."""
+    """Enter all keys, and look how far the log has been cleaned."""
     keys = KeyMarks(os.urandom(16))
     gaps = GapFinder(max(bounds.consistent_from, bounds.start_offset), bounds.end_offset)
-    for found in iter_chunks(snapshot, request, bounds, check_crc=True, gaps=gaps):
-        enter_chunk(keys, found.file, found.chunk)
-    keys.mark_winners()
+    for found in iter_chunks(snapshot, request, bounds, check_crc=False, gaps=gaps):
+        keys.enter_chunk(found.file, found.chunk)
     if gaps.has_found:
         bounds = raise_consistent_from(bounds, request, snapshot)
     return keys, bounds

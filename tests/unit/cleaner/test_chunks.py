@@ -17,11 +17,11 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_pass_that_reads_ahead_writes_the_same_bytes(tmp_path: Path, seed: int) -> None:
+def test_a_pass_with_two_threads_writes_the_same_bytes(tmp_path: Path, seed: int) -> None:
     (plan,) = plan_random_logs(tmp_path, seed)
     expected = fingerprint(plan, LocalEngine("plain").run(plan))
 
-    found = fingerprint(plan, LocalEngine("ahead", reads_ahead=True).run(plan))
+    found = fingerprint(plan, LocalEngine("ahead", thread_count=2).run(plan))
 
     assert found == expected
 
@@ -30,7 +30,7 @@ def test_a_batch_that_is_larger_than_a_chunk_is_read_ahead(tmp_path: Path) -> No
     plan = plan_large_log(tmp_path, record_count=2000, key_count=100)  # batches of 10 kB
     expected = fingerprint(plan, LocalEngine("plain").run(plan))
 
-    found = fingerprint(plan, LocalEngine("ahead", reads_ahead=True).run(plan))
+    found = fingerprint(plan, LocalEngine("ahead", thread_count=2).run(plan))
 
     assert found == expected
 
@@ -40,9 +40,9 @@ def test_damage_is_named_by_its_place_whoever_reads(tmp_path: Path) -> None:
     path = damage(plan)
 
     messages = []
-    for reads_ahead in (False, True):
+    for thread_count in (1, 2):
         with pytest.raises(CorruptBatchError) as caught:
-            LocalEngine(reads_ahead=reads_ahead).run(plan)
+            LocalEngine(thread_count=thread_count).run(plan)
         messages.append(str(caught.value))
 
     assert messages[0] == messages[1]

@@ -39,7 +39,7 @@ def run_in_stages(plan: CleaningPlan, slice_bytes: int, range_count: int) -> Pas
         reports = [report for report, _ in indexed]
     survivors: list[tuple[int, bytes]] = []
     for number in range(range_count):
-        winners = KeyWinners()
+        winners = KeyWinners(range_count)
         for report, blocks in random.Random(number).sample(indexed, len(indexed)):
             winners.enter(report.number, blocks[number].tobytes())
         survivors += enumerate(s.tobytes() for s in winners.survivors(len(slices)))

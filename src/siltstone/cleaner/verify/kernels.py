@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from siltstone.cleaner.kernels import siphash128
+from siltstone.cleaner.hash_kernels import siphash128
 
 
 @njit(cache=True, nogil=True)

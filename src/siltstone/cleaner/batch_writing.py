@@ -1,0 +1,115 @@
+"""What is left of the batches of a chunk, written one after the other."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siltstone.cleaner import kernels
+from siltstone.cleaner.chunks import Chunk
+from siltstone.cleaner.explaining import explain
+from siltstone.cleaner.key_table import Marks
+from siltstone.cleaner.unpacking import is_compressed, pack, unpack
+from siltstone.log.filesystem import File
+from siltstone.records.scan import as_bytes
+
+_FIRST_BYTES: Final = 4 << 20
+
+
+class Verdict(NamedTuple):
+    """What becomes of the batches of one chunk."""
+
+    fates: NDArray[np.uint8]
+    has_tombstones: NDArray[np.bool_]
+
+
+class Written(NamedTuple):
+    """Batches, and a row of (size, base offset, last offset, max timestamp) for each."""
+
+    data: memoryview
+    rows: NDArray[np.int64]
+
+
+class BatchWriter:
+    """Writes chunks into one buffer, over and over; one thread's at a time."""
+
+    def __init__(self, marks: Marks, now_ms: int, new_horizon_ms: int) -> None:
+        self._marks = marks
+        self._now_ms = now_ms
+        self._new_horizon_ms = new_horizon_ms
+        self._out = np.empty(_FIRST_BYTES, np.uint8)
+
+    def write(self, file: File, chunk: Chunk, verdict: Verdict, ordinal: int) -> Written:
+        """Write a chunk; valid until the next. `ordinal` is that of its first record."""
+        chunk, verdict = self._repacked(file, chunk, verdict, ordinal)
+        return self._rewrite(file, chunk, verdict, ordinal, is_unpacked=False)
+
+    def _rewrite(
+        self, file: File, chunk: Chunk, verdict: Verdict, ordinal: int, *, is_unpacked: bool
+    ) -> Written:
+        stays = chunk.batches[verdict.fates != kernels.DISCARDED]
+        room = int(stays["size_bytes"].sum(dtype=np.int64))
+        room += kernels.RECORD_GROWTH_BYTES * int(stays["record_count"].sum(dtype=np.int64))
+        if room > len(self._out):
+            self._out = np.empty(room, np.uint8)
+        rows = np.empty((len(stays), 4), np.int64)
+        position, refused = kernels.rewrite_batches(
+            chunk.data,
+            chunk.batches,
+            chunk.modes,
+            verdict.fates,
+            verdict.has_tombstones,
+            self._marks,
+            ordinal,
+            self._now_ms,
+            self._new_horizon_ms,
+            self._out,
+            rows,
+        )
+        if refused >= 0:
+            if is_unpacked:
+                raise AssertionError(f"batch {refused} of {file.path} was sound before")
+            explain(file, chunk, refused)
+        return Written(self._out[:position].data, rows)
+
+    def _repacked(
+        self, file: File, chunk: Chunk, verdict: Verdict, ordinal: int
+    ) -> tuple[Chunk, Verdict]:
+        """Rebuild the compressed batches; return the chunk with them, to be copied as they are."""
+        todo = np.flatnonzero((verdict.fates == kernels.REBUILT) & is_compressed(chunk.batches))
+        if not len(todo):
+            return chunk, verdict
+        batches = chunk.batches.copy()
+        parts: list[Any] = [chunk.view]
+        end = len(chunk.view)
+        done = 0
+        while done < len(todo):
+            data, table, count = unpack(file, chunk, todo[done:])
+            unpacked = chunk._replace(data=data, batches=table)
+            numbers = todo[done : done + count]
+            for number, packed, max_timestamp_ms in self._pack(
+                file, unpacked, verdict, numbers, ordinal
+            ):
+                parts.append(packed)
+                batches["position"][number] = end
+                batches["size_bytes"][number] = len(packed)
+                batches["max_timestamp_ms"][number] = max_timestamp_ms
+                end += len(packed)
+            done += count
+        fates = verdict.fates.copy()
+        fates[todo] = kernels.COPIED
+        view = memoryview(b"".join(parts))
+        repacked = chunk._replace(view=view, data=as_bytes(view), batches=batches)
+        return repacked, Verdict(fates, verdict.has_tombstones)
+
+    def _pack(
+        self, file: File, unpacked: Chunk, verdict: Verdict, numbers: Any, ordinal: int
+    ) -> Iterator[tuple[int, bytes, int]]:
+        """Rebuild some batches of a chunk; yield number, bytes and newest timestamp of each."""
+        fates = np.full(len(verdict.fates), kernels.DISCARDED, np.uint8)
+        fates[numbers] = kernels.REBUILT
+        only = Verdict(fates, verdict.has_tombstones)
+        written = self._rewrite(file, unpacked, only, ordinal, is_unpacked=True)
+        packed = pack(written.data, written.rows[:, 0].tolist())
+        yield from zip(numbers.tolist(), packed, written.rows[:, 3].tolist(), strict=True)
