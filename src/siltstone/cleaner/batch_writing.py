@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from siltstone.cleaner import kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.explaining import explain
-from siltstone.cleaner.key_table import Marks
+from siltstone.cleaner.key_hasher import Marks
 from siltstone.cleaner.unpacking import is_compressed, pack, unpack
 from siltstone.log.filesystem import File
 from siltstone.records.scan import as_bytes

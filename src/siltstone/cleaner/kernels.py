@@ -46,9 +46,8 @@ DISCARDED: Final = 3
 # Why a kernel stopped.
 AT_END: Final = 0
 REFUSED: Final = 1  # the bytes are no sound records
-FULL: Final = 2  # the table must grow first
-COMPRESSED: Final = 3  # the next batch must be decompressed first
-DAMAGED: Final = 4  # the CRC is another
+COMPRESSED: Final = 2  # the next batch must be decompressed first
+DAMAGED: Final = 3  # the CRC is another
 
 # Slots of the counts that `judge_batches` adds up.
 SUPERSEDED: Final = 0

@@ -16,7 +16,6 @@ from siltstone.cleaner.kernels import (
     COMPRESSED,
     DAMAGED,
     DATA,
-    FULL,
     KEYLESS,
     REFUSED,
     TOMBSTONE,
@@ -28,6 +27,7 @@ from siltstone.records.layout import CODEC_MASK, HEADER_SIZE
 ORDINAL_MASK: Final = 0xFFFFFFFF
 
 _ROW_BYTES: Final = 16
+_AHEAD: Final = 32  # Keys whose place in the table is asked for before it is their turn.
 _CACHED_BYTES: Final = 256 << 10  # What is checked is still in a near cache when it is taken apart.
 
 
@@ -134,7 +134,31 @@ def move_entries(source: Any, target: Any) -> int:
 
 
 @njit(cache=True, nogil=True)
-def index_keys(
+def enter_keys(
+    table: Any, used: int, lows: Any, highs: Any, marks: Any, first: int, ordinal: int
+) -> tuple[int, int]:
+    """Enter hashed keys from number `first` on; return (number it stopped at, used).
+
+    `ordinal` is the number of the record that the arrays begin with. It stops if there is no room.
+    """
+    shift = find_shift(table.shape[0])
+    mask = np.int64(table.shape[0] - 1)
+    limit = table.shape[0] - table.shape[0] // 4
+    count = marks.size
+    for i in range(first, count):
+        ahead = min(i + _AHEAD, count - 1)
+        prefetch(table, np.int64(lows[ahead] >> shift) * _ROW_BYTES)
+        if marks[i] & KEYLESS:
+            continue
+        if used == limit:
+            return i, used
+        entry = (highs[i] << np.uint64(32)) | np.uint64(ordinal + i + 1)
+        used += _enter(table, shift, mask, lows[i], entry)
+    return count, used
+
+
+@njit(cache=True, nogil=True)
+def hash_keys(
     data: Any,
     batches: Any,
     modes: Any,
@@ -143,35 +167,26 @@ def index_keys(
     is_unpacked: bool,
     key0: int,
     key1: int,
-    table: Any,
-    used: int,
     marks: Any,
-    marked: int,
-    ordinal: int,
+    lows: Any,
+    highs: Any,
+    done: int,
     keys: Any,
     words: Any,
-    hashes: Any,
-) -> tuple[int, int, int, int]:
-    """Enter the keys of data batches number `first` to `stop`; return (batch, used, marked, why).
+) -> tuple[int, int, int]:
+    """Hash the keys of data batches number `first` to `stop`; return (batch, done, why).
 
-    `ordinal` is the number of the record that `marks` begins with; `marked` of them are done.
-    Compressed batches are stopped at, unless `is_unpacked` says that there are none but by name.
-    `keys`, `words` and `hashes` are room for the largest batch.
+    `done` records have their marks and hashes already. Compressed batches are stopped at, unless
+    `is_unpacked` says that there are none but by name. `keys` and `words` are room for the largest
+    batch.
     """
-    shift = find_shift(table.shape[0])
-    mask = np.int64(table.shape[0] - 1)
-    limit = table.shape[0] - table.shape[0] // 4
-    lows = hashes[0]
-    highs = hashes[1]
     for number in range(first, stop):
         if modes[number] != DATA:
             continue
         batch = batches[number]
         count = np.int64(batch.record_count)
         if batch.attributes & CODEC_MASK != 0 and not is_unpacked:
-            return number, used, marked, COMPRESSED
-        if used + count > limit:
-            return number, used, marked, FULL
+            return number, done, COMPRESSED
         position = batch.position + HEADER_SIZE
         end = batch.position + batch.size_bytes
         offset_limit = batch.last_offset - batch.base_offset
@@ -188,7 +203,7 @@ def index_keys(
                     data, record_position, end
                 )
             if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
-                return number, used, marked, REFUSED
+                return number, done, REFUSED
             previous_delta = offset_delta
             mark = 0
             if value_length < 0:
@@ -205,27 +220,25 @@ def index_keys(
                     is_uniform = False
             keys[i, 0] = key_position
             keys[i, 1] = key_length
-            marks[marked + i] = mark
+            marks[done + i] = mark
         if position != end:
-            return number, used, marked, REFUSED
+            return number, done, REFUSED
         if is_uniform:
-            hash_columns(words, word_count, count, key0, key1, lows, highs)
+            own_lows = lows[done : done + count]
+            own_highs = highs[done : done + count]
+            hash_columns(words, word_count, count, key0, key1, own_lows, own_highs)
         else:
             for i in range(count):
                 if keys[i, 1] >= 0:
-                    lows[i], highs[i] = siphash128(data, keys[i, 0], keys[i, 1], key0, key1)
-        for i in range(count):
-            prefetch(table, np.int64(lows[i] >> shift) * _ROW_BYTES)
-        for i in range(count):
-            if marks[marked + i] & KEYLESS == 0:
-                entry = (highs[i] << np.uint64(32)) | np.uint64(ordinal + marked + i + 1)
-                used += _enter(table, shift, mask, lows[i], entry)
-        marked += count
-    return stop, used, marked, AT_END
+                    lows[done + i], highs[done + i] = siphash128(
+                        data, keys[i, 0], keys[i, 1], key0, key1
+                    )
+        done += count
+    return stop, done, AT_END
 
 
 @njit(cache=True, nogil=True)
-def check_and_index_keys(
+def check_and_hash_keys(
     data: Any,
     batches: Any,
     modes: Any,
@@ -234,19 +247,17 @@ def check_and_index_keys(
     crc: int,
     key0: int,
     key1: int,
-    table: Any,
-    used: int,
     marks: Any,
-    marked: int,
-    ordinal: int,
+    lows: Any,
+    highs: Any,
+    done: int,
     keys: Any,
     words: Any,
-    hashes: Any,
-) -> tuple[int, int, int, int, int, int]:
-    """Check the CRCs of batches from `checked` on, and enter keys from `first` on, side by side.
+) -> tuple[int, int, int, int, int]:
+    """Check the CRCs of batches from `checked` on, and hash keys from `first` on, side by side.
 
-    Return (batch, checked, CRC, used, marked, why); the CRC is that of all bytes that were checked.
-    See `index_keys`.
+    Return (batch, checked, CRC, done, why); the CRC is that of all bytes that were checked. See
+    `hash_keys`.
     """
     why = AT_END
     while first < batches.size:
@@ -258,9 +269,9 @@ def check_and_index_keys(
                 checked += 1
             bad, part = check_batches(data, batches[start:checked])
             if bad >= 0:
-                return start + bad, start, crc, used, marked, DAMAGED
+                return start + bad, start, crc, done, DAMAGED
             crc = join_crcs(crc, part, size_bytes)
-        first, used, marked, why = index_keys(
+        first, done, why = hash_keys(
             data,
             batches,
             modes,
@@ -269,18 +280,16 @@ def check_and_index_keys(
             False,
             key0,
             key1,
-            table,
-            used,
             marks,
-            marked,
-            ordinal,
+            lows,
+            highs,
+            done,
             keys,
             words,
-            hashes,
         )
         if why != AT_END:
             break
-    return first, checked, crc, used, marked, why
+    return first, checked, crc, done, why
 
 
 @njit(cache=True, nogil=True)

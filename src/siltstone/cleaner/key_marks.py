@@ -1,9 +1,10 @@
-"""Which record is the last one of its key: tables over all keys of a pass, and a byte per record.
+"""Which record is the last one of its key: a table over all keys of a pass, and a byte per record.
 
-Chunks may be entered by several threads, each with a table of its own; in the end one table takes
-in the others.
+Several threads may check and hash chunks at a time; one at a time enters what it has hashed, which
+is the smaller part of the work.
 """
 
+import threading
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,9 +12,8 @@ from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels
 from siltstone.cleaner.chunks import Chunk
-from siltstone.cleaner.explaining import explain, explain_crc
-from siltstone.cleaner.key_table import KeyTable, Marks, Progress
-from siltstone.cleaner.unpacking import is_compressed, unpack
+from siltstone.cleaner.key_hasher import KeyHasher, Marks
+from siltstone.cleaner.key_table import KeyTable
 from siltstone.errors import CleaningError
 from siltstone.log.filesystem import File
 
@@ -36,7 +36,9 @@ class KeyMarks:
     def __init__(self, hash_key: bytes) -> None:
         self.entered = 0
         self._hash_key = hash_key
-        self._idle: list[KeyTable] = []
+        self._table = KeyTable()
+        self._lock = threading.Lock()  # of the table
+        self._idle: list[KeyHasher] = []
         self._parts: list[Marks] = []
 
     def enter_chunk(self, file: File, chunk: Chunk) -> int:
@@ -59,32 +61,26 @@ class KeyMarks:
         marks = np.empty(reserved.record_count, np.uint8)
         self._parts[reserved.slot] = marks
         try:
-            table = self._idle.pop()
+            hasher = self._idle.pop()
         except IndexError:
-            table = KeyTable(self._hash_key)
-        progress = Progress()
-        while progress.number < len(chunk.batches):
-            why = table.check_and_enter(chunk, progress, marks, ordinal)
-            if why == kernels.COMPRESSED:
-                why = _enter_compressed(table, file, chunk, progress, marks, ordinal)
-            if why == kernels.DAMAGED:
-                explain_crc(file, chunk, progress.number)
-            if why == kernels.REFUSED:
-                explain(file, chunk, progress.number)
-        self._idle.append(table)
-        return progress.crc
+            hasher = KeyHasher(self._hash_key)
+        crc = hasher.hash_chunk(file, chunk, marks)
+        with self._lock:
+            self._table.enter(hasher.lows, hasher.highs, marks, ordinal)
+        self._idle.append(hasher)
+        return crc
 
     def mark_winners(self) -> Marks:
         """Return all marks with the last record of each key, now that all are entered."""
         marks = self._join_marks()
-        self._one_table().mark_winners(marks)
+        self._table.mark_winners(marks)
         return marks
 
     def pack(self, range_count: int) -> list[NDArray[np.uint64]]:
         """Return the keys in blocks by range of their hash, as `KeyWinners` takes them."""
         if self.entered > _MAX_PACKED_RECORDS:
             raise CleaningError(f"{self.entered} records are too many for one slice")
-        return self._one_table().pack(self._join_marks(), range_count)
+        return self._table.pack(self._join_marks(), range_count)
 
     def keyless_count(self) -> int:
         """Count the records without a key."""
@@ -94,26 +90,3 @@ class KeyMarks:
         if len(self._parts) != 1:
             self._parts = [np.concatenate([_NO_MARKS, *self._parts])]
         return self._parts[0]
-
-    def _one_table(self) -> KeyTable:
-        if not self._idle:
-            self._idle.append(KeyTable(self._hash_key))
-        while len(self._idle) > 1:
-            self._idle[0].absorb(self._idle.pop())
-        return self._idle[0]
-
-
-def _enter_compressed(
-    table: KeyTable, file: File, chunk: Chunk, progress: Progress, marks: Marks, ordinal: int
-) -> int:
-    """Enter compressed batches, as far as they were checked; return why it stopped."""
-    first, stop = progress.number, progress.checked
-    plain = np.flatnonzero(~is_compressed(chunk.batches) & (chunk.modes == kernels.DATA))
-    following = plain[np.searchsorted(plain, first) :]
-    if len(following):
-        stop = min(stop, int(following[0]))
-    numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
-    data, unpacked, count = unpack(file, chunk, numbers)
-    if count < len(numbers):
-        stop = int(numbers[count])
-    return table.enter_unpacked(data, unpacked[:stop], chunk.modes, progress, marks, ordinal)

@@ -1,9 +1,11 @@
 """A storage that tells how much is read and written, for progress and for throttling."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from siltstone.cleaner.storage import PassStorage
 from siltstone.log.filesystem import File
+
+_NO_DESCRIPTOR: Final = -1  # The wrapped file has it.
 
 
 class Meter(Protocol):
@@ -44,19 +46,22 @@ class MeteredStorage:
 
 
 class _MeteredFile(File):
-    __slots__ = ("_meter",)
+    __slots__ = ("_file", "_meter")
 
     def __init__(self, file: File, meter: Meter) -> None:
-        super().__init__(file.path, file.fd)
-        file.fd = -1  # It is this one's to close.
+        super().__init__(file.path, _NO_DESCRIPTOR)
+        self._file = file
         self._meter = meter
 
+    def size_bytes(self) -> int:
+        return self._file.size_bytes()
+
     def read(self, position: int, count: int) -> bytes:
-        data = super().read(position, count)
+        data = self._file.read(position, count)
         self._meter.add_read(len(data))
         return data
 
     def view(self, position: int, count: int) -> memoryview:
-        data = super().view(position, count)
+        data = self._file.view(position, count)
         self._meter.add_read(len(data))
         return data

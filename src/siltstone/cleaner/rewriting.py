@@ -10,7 +10,7 @@ from siltstone.cleaner import kernels
 from siltstone.cleaner.batch_modes import BatchModes
 from siltstone.cleaner.batch_writing import BatchWriter, Verdict, Written
 from siltstone.cleaner.chunks import Chunk, iter_chunks
-from siltstone.cleaner.key_table import Marks
+from siltstone.cleaner.key_hasher import Marks
 from siltstone.cleaner.output import GroupWriter
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, PassCounts

@@ -33,10 +33,14 @@ class DirectoryStorage:
     def __init__(self, directory: Path, fs: FileSystem | None = None) -> None:
         self._directory = directory
         self._fs = fs or FileSystem()
+        self._sources: dict[int, File] = {}
 
     def open_source(self, base_offset: int) -> File:
-        """Open the log file of a segment for reading."""
-        return self._fs.open(filenames.log_path(self._directory, base_offset), writable=False)
+        """Open the log file of a segment for reading; once, for it is read twice."""
+        if base_offset not in self._sources:
+            path = filenames.log_path(self._directory, base_offset)
+            self._sources[base_offset] = self._fs.open(path, writable=False)
+        return self._sources[base_offset]
 
     def create(self, name: str) -> File:
         """Create a file, or empty the one that an earlier attempt left."""

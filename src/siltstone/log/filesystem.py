@@ -27,11 +27,12 @@ class File:
     A reader that got hold of a segment's file can finish, whatever happens to the segment.
     """
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "_mapped", "fd", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
+        self._mapped: mmap.mmap | None = None
 
     def size_bytes(self) -> int:
         """Return the length of the file."""
@@ -69,19 +70,22 @@ class File:
         not a signal that ends the process when somebody looks at them.
         """
         with _translated(self.path, "cannot read"):
-            count = min(count, self.size_bytes() - position)
-            if count <= 0:
+            if self._mapped is None or position + count > len(self._mapped):
+                size_bytes = self.size_bytes()
+                if not size_bytes:
+                    return memoryview(b"")
+                self._mapped = mmap.mmap(self.fd, size_bytes, access=mmap.ACCESS_READ)
+            end = min(position + count, len(self._mapped))
+            if position >= end:
                 return memoryview(b"")
-            start = position // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-            skipped = position - start
-            mapped = mmap.mmap(self.fd, skipped + count, access=mmap.ACCESS_READ, offset=start)
+            start = position // mmap.PAGESIZE * mmap.PAGESIZE
             try:
-                mapped.madvise(_MADV_POPULATE_READ)
+                self._mapped.madvise(_MADV_POPULATE_READ, start, end - start)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
                 return memoryview(self.read(position, count))  # An older system.
-        return memoryview(mapped)[skipped:]
+        return memoryview(self._mapped)[position:end]
 
     def close(self) -> None:
         """Close now rather than with the last reference."""

@@ -131,5 +131,5 @@ class _Recovery:
 
     def _rebuild_indexes(self) -> None:
         index = self._index
-        self._segment.offset_index.replace(index.offset_entries)
-        self._segment.time_index.replace([*index.time_entries, index.newest])
+        self._segment.offset_index.replace(index.offset_entries())
+        self._segment.time_index.replace(index.time_entries())
