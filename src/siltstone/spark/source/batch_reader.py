@@ -20,6 +20,7 @@ from siltstone.spark.source.splits import (
     share_parts,
     split,
 )
+from siltstone.spark.source.stages import WinnerRange, count_cores, is_staged, plan_stages
 from siltstone.table.request import View
 
 
@@ -40,12 +41,31 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks."""
         logs = LiveLogs(self._options.paths)
-        return plan_ranges(logs, self._plan_offsets(logs), self._options)
+        offsets = self._plan_offsets(logs)
+        if self._options.view is View.LOG:
+            return plan_ranges(logs, offsets, self._options)
+        return self._plan_views(logs, plan_ranges(logs, offsets, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; in a task."""
-        if isinstance(partition, LogRange):  # Spark asks for one if there is none, with no value.
+        if isinstance(
+            partition, LogRange | WinnerRange
+        ):  # Spark asks for one if there is none, with no value.
             yield from iter_rows(self._rows, partition, self._pushdown)
+
+    def _plan_views(self, logs: LiveLogs, wholes: Sequence[LogRange]) -> list[Any]:
+        """Plan the tasks of a view that knows each key once; a large partition takes several."""
+        task_count = self._options.min_partitions or count_cores()
+        total_bytes = sum(whole.size_bytes for whole in wholes)
+        planned: list[LogRange | WinnerRange] = []
+        for whole in wholes:
+            if is_staged(whole.size_bytes, total_bytes, task_count):
+                request = self._rows.request(whole.start_offset, whole.end_offset)
+                share = -(-whole.size_bytes * task_count // total_bytes)
+                planned += plan_stages(logs, whole, request, share)
+            else:
+                planned.append(whole)
+        return planned
 
     def _plan_offsets(self, logs: LiveLogs) -> dict[TopicPartition, tuple[int, int]]:
         options = self._options
@@ -100,8 +120,8 @@ class _FilterPusher:
 
 def plan_ranges(
     logs: LiveLogs, offsets: dict[TopicPartition, tuple[int, int]], options: SourceOptions
-) -> list[Any]:
-    """Cut ranges of offsets into tasks; a view other than `log` needs a partition as a whole."""
+) -> list[LogRange]:
+    """Cut ranges of offsets into tasks; a view other than `log` takes a partition as a whole."""
     wholes = [
         measure(logs.get_log(partition), start, end)
         for partition, (start, end) in offsets.items()

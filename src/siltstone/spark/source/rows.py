@@ -12,8 +12,10 @@ from siltstone.log.reading import Isolation
 from siltstone.spark.source.options import SourceOptions
 from siltstone.spark.source.pushdown import NO_PUSHDOWN, Pushdown
 from siltstone.spark.source.splits import LogRange
-from siltstone.table.request import View, ViewRequest
+from siltstone.spark.source.stages import WinnerRange
+from siltstone.table.request import View, ViewBounds, ViewRequest
 from siltstone.table.snapshot import open_snapshot
+from siltstone.table.stages import read_share
 from siltstone.table.views import read_view
 
 COLUMNS: Final = (
@@ -48,38 +50,64 @@ class RowRequest:
             key_prefix=options.key_prefix,
         )
 
+    def request(
+        self, start_offset: int, end_offset: int, key_prefix: bytes | None = None
+    ) -> ViewRequest:
+        """Ask for a part of a partition."""
+        return ViewRequest(
+            view=self.view,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            isolation=Isolation.COMMITTED if self.is_committed_only else Isolation.HIGH_WATERMARK,
+            include_tombstones=self.include_tombstones,
+            include_headers=self.include_headers,
+            # Rows with another key are not even copied.
+            key_prefix=self.key_prefix if key_prefix is None else key_prefix,
+        )
+
 
 def iter_rows(
-    request: RowRequest, part: LogRange, pushdown: Pushdown = NO_PUSHDOWN
+    rows: RowRequest, part: LogRange | WinnerRange, pushdown: Pushdown = NO_PUSHDOWN
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range, which ends where the plan says, whatever has been appended since."""
-    prefix = pushdown.find_key_prefix(request.key_prefix)
+    """Read what one task is to read, which ends where the plan says, whatever came since."""
+    prefix = pushdown.find_key_prefix(rows.key_prefix)
     if prefix is None:
         return
-    snapshot = open_snapshot(
-        LogReader(request.paths),
-        part.topic_partition,
-        start_offset=None if request.view is View.LATEST else part.start_offset,
+    batches = (
+        _iter_range(rows, part, prefix)
+        if isinstance(part, LogRange)
+        else _iter_winners(rows, part, prefix)
     )
-    result = read_view(
-        snapshot,
-        ViewRequest(
-            view=request.view,
-            start_offset=part.start_offset,
-            end_offset=part.end_offset,
-            isolation=Isolation.COMMITTED
-            if request.is_committed_only
-            else Isolation.HIGH_WATERMARK,
-            include_tombstones=request.include_tombstones,
-            include_headers=request.include_headers,
-            # Rows with another key are not even copied.
-            key_prefix=prefix,
-        ),
-    )
-    for batch in result.batches:
+    for batch in batches:
         found = pushdown.filter_rows(_with_spark_types(batch))
         if found.num_rows:
             yield found
+
+
+def _iter_range(rows: RowRequest, part: LogRange, prefix: bytes) -> Iterator[pa.RecordBatch]:
+    snapshot = open_snapshot(
+        LogReader(rows.paths),
+        part.topic_partition,
+        start_offset=None if rows.view is View.LATEST else part.start_offset,
+    )
+    request = rows.request(part.start_offset, part.end_offset, prefix)
+    return read_view(snapshot, request).batches
+
+
+def _iter_winners(rows: RowRequest, part: WinnerRange, prefix: bytes) -> Iterator[pa.RecordBatch]:
+    share = part.share
+    snapshot = open_snapshot(
+        LogReader(rows.paths), part.topic_partition, start_offset=share.start_offset
+    )
+    bounds = ViewBounds(
+        partition=part.topic_partition,
+        log_start_offset=snapshot.log_start_offset,
+        start_offset=share.start_offset,
+        end_offset=share.end_offset,
+        consistent_from=snapshot.first_dirty_offset,
+    )
+    request = rows.request(share.start_offset, share.end_offset, prefix)
+    return read_share(snapshot, request, bounds, share.offsets)
 
 
 def _with_spark_types(batch: pa.RecordBatch) -> pa.RecordBatch:
