@@ -23,22 +23,26 @@ def register(
     *,
     database: str = "silt",
     view: View | str | None = None,
+    push_filters: bool = False,
 ) -> None:
     """Make the format `siltstone` known to a session, and the topics of a log directory to SQL.
 
     With a `path`, each topic there becomes a table of `database`: the latest value of each key if
     the topic is compacted, every record if it is not, or the `view` that is given. What was
     created before by this function is replaced; topics that are added later need another call.
+
+    `push_filters` lets Spark hand filters down to Python data sources, in all of the session. Then
+    use each DataFrame for one query only: Spark 4.3 reads what the filters of the last one left.
     """
     _prepare(spark)
+    if push_filters:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SiltstoneSource)
     if path is not None:
         _create_tables(spark, Path(path).absolute(), database, None if view is None else View(view))
 
 
 def _prepare(spark: SparkSession) -> None:
-    # Off by default, as Spark has it; without it every filter is Spark's alone.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     context = getattr(spark, "sparkContext", None) if _is_classic(spark) else None
     if context is None:
         return
@@ -79,6 +83,8 @@ def _bind(path: Path, topic: str, view: View, database: str) -> type[DataSource]
     name = f"siltstone.{database}.{topic}"
 
     class TopicSource(SiltstoneSource):
+        fixes_offsets = False  # Its schema is kept in the catalog.
+
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__({**bound, **options})
 

@@ -1,6 +1,6 @@
 """The records of one range as the batches that Spark takes: never a row at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,20 +9,15 @@ import pyarrow as pa
 
 from siltstone.log.log_reader import LogReader
 from siltstone.log.reading import Isolation
+from siltstone.spark.source.key_lookup import find_keys
 from siltstone.spark.source.options import SourceOptions
-from siltstone.spark.source.pushdown import NO_PUSHDOWN, Pushdown
+from siltstone.spark.source.pushdown import NO_PUSHDOWN, Condition, Pushdown
 from siltstone.spark.source.splits import LogRange
 from siltstone.spark.source.stages import WinnerRange
 from siltstone.table.request import View, ViewBounds, ViewRequest
 from siltstone.table.snapshot import open_snapshot
 from siltstone.table.stages import read_share
 from siltstone.table.views import read_view
-
-COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, "
-    "timestamp timestamp, timestampType int"
-)
-HEADERS_COLUMN: Final = ", headers array<struct<key:string,value:binary>>"
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -37,9 +32,11 @@ class RowRequest:
     include_tombstones: bool
     is_committed_only: bool
     key_prefix: bytes
+    wanted_keys: tuple[bytes, ...] | None
+    columns: tuple[str, ...] | None  # None: all
 
     @classmethod
-    def of(cls, options: SourceOptions) -> "RowRequest":
+    def of(cls, options: SourceOptions, columns: Sequence[str] | None = None) -> "RowRequest":
         """Take from the options what concerns rows."""
         return cls(
             paths=options.paths,
@@ -48,7 +45,20 @@ class RowRequest:
             include_tombstones=options.include_tombstones,
             is_committed_only=options.is_committed_only,
             key_prefix=options.key_prefix,
+            wanted_keys=options.keys,
+            columns=None if columns is None else tuple(columns),
         )
+
+    def keys(self, pushdown: Pushdown) -> tuple[bytes, ...] | None:
+        """Return the only keys that can be in the answer; None if they may be any."""
+        return self.with_keys(pushdown).keys()
+
+    def with_keys(self, pushdown: Pushdown) -> Pushdown:
+        """Add the keys that the read was asked for to those that filters leave."""
+        if self.wanted_keys is None:
+            return pushdown
+        only = Condition("key", "in", self.wanted_keys)
+        return Pushdown((*pushdown.conditions, only))
 
     def request(
         self, start_offset: int, end_offset: int, key_prefix: bytes | None = None
@@ -70,27 +80,35 @@ def iter_rows(
     rows: RowRequest, part: LogRange | WinnerRange, pushdown: Pushdown = NO_PUSHDOWN
 ) -> Iterator[pa.RecordBatch]:
     """Read what one task is to read, which ends where the plan says, whatever came since."""
+    pushdown = rows.with_keys(pushdown)
     prefix = pushdown.find_key_prefix(rows.key_prefix)
     if prefix is None:
         return
     batches = (
-        _iter_range(rows, part, prefix)
+        _iter_range(rows, part, prefix, pushdown.keys())
         if isinstance(part, LogRange)
         else _iter_winners(rows, part, prefix)
     )
     for batch in batches:
         found = pushdown.filter_rows(_with_spark_types(batch))
         if found.num_rows:
-            yield found
+            yield found if rows.columns is None else found.select(rows.columns)
 
 
-def _iter_range(rows: RowRequest, part: LogRange, prefix: bytes) -> Iterator[pa.RecordBatch]:
+def _iter_range(
+    rows: RowRequest, part: LogRange, prefix: bytes, keys: Sequence[bytes] | None
+) -> Iterator[pa.RecordBatch]:
+    reader = LogReader(rows.paths)
+    request = rows.request(part.start_offset, part.end_offset, prefix)
+    if keys is not None and rows.view is View.LATEST:
+        found = find_keys(reader, part.topic_partition, request, keys)
+        if found is not None:
+            return iter([found])
     snapshot = open_snapshot(
-        LogReader(rows.paths),
+        reader,
         part.topic_partition,
         start_offset=None if rows.view is View.LATEST else part.start_offset,
     )
-    request = rows.request(part.start_offset, part.end_offset, prefix)
     return read_view(snapshot, request).batches
 
 
