@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from siltstone.spark.engine import SparkEngine
 from siltstone.spark.session import Session
 from siltstone.spark.source.register import register
+from tests.spark.cluster import Cluster, start_cluster
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -73,3 +74,11 @@ def spark(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     register(session)
     yield session
     session.sql("DROP DATABASE IF EXISTS silt CASCADE")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, engines: Engines) -> Iterator[Cluster]:
+    """A cluster, which waits while others use Spark without it."""
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+        engines.close()

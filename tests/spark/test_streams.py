@@ -63,26 +63,26 @@ def test_killed_queries_go_on_where_they_were(tmp_path: Path) -> None:
         fill_topic(directory / "logs", "orders", seed=number, batch_count=300)
         with LogManager([directory / "logs"]) as manager:
             manager.create_topic("copy", 3)
-    kills = 0
     for attempt in range(_KILL_COUNT + 1):
         before = sum(map(count_batches, directories))
-        process = start(directories, tmp_path / "errors")
+        errors_path = tmp_path / f"errors-{attempt}"
+        process = start(directories, errors_path)
         try:
             if attempt == _KILL_COUNT:
                 process.wait(timeout=300)
-                break
-            while process.poll() is None and sum(map(count_batches, directories)) < before + 4:
-                time.sleep(0.02)
-            # Anywhere in a batch: tasks, commit, checkpoint.
-            time.sleep(rng.random() * 0.5)
-            kills += process.poll() is None
+            else:
+                while process.poll() is None and sum(map(count_batches, directories)) < before + 4:
+                    time.sleep(0.02)
+                # Anywhere in a batch: tasks, commit, checkpoint.
+                time.sleep(rng.random() * 0.5)
         finally:
             kill(process)
+        expected = 0 if attempt == _KILL_COUNT else -signal.SIGKILL
+        assert process.returncode == expected, errors_path.read_text()[-3000:]
         for directory in directories:
-            fill_topic(directory / "logs", "orders", seed=10 + attempt, batch_count=20)
+            seed, count = 10 + attempt, 0 if attempt == _KILL_COUNT else 20
+            fill_topic(directory / "logs", "orders", seed=seed, batch_count=count)
 
-    assert process.returncode == 0, (tmp_path / "errors").read_text()[-2000:]
-    assert kills == _KILL_COUNT
     for directory in directories:
         check_copy(directory)
 

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -43,9 +44,12 @@ def register(
 
 
 def _prepare(spark: SparkSession) -> None:
-    context = getattr(spark, "sparkContext", None) if _is_classic(spark) else None
-    if context is None:
+    if not _is_classic(spark):
+        # The server keeps it for this session, and brings it to its executors.
+        with tempfile.TemporaryDirectory() as directory:
+            spark.addArtifacts(str(build_package(Path(directory))), pyfile=True)
         return
+    context: Any = spark.sparkContext
     if is_local(context.master):
         # Whatever `python3` may be on the path: this package is where the driver's Python is.
         if "PYSPARK_PYTHON" not in os.environ:
