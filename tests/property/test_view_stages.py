@@ -1,7 +1,6 @@
 """Views in stages, however the log is cut, against a dict and against the view in one go."""
 
 import random
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,8 +47,7 @@ def read_winners(reader: LogReader, request: ViewRequest, winners: Winners, coun
     rows: Rows = []
     for share in share_out(winners, count):
         snapshot = open_snapshot(reader, winners.bounds.partition, start_offset=share.start_offset)
-        part = replace(winners.bounds, start_offset=share.start_offset, end_offset=share.end_offset)
-        rows += rows_of(list(read_share(snapshot, request, part, share.offsets)))
+        rows += rows_of(list(read_share(snapshot, request, share.offsets)))
     return rows
 
 

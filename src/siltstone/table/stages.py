@@ -211,30 +211,39 @@ def share_out(winners: Winners, share_count: int) -> list[WinnerShare]:
 
 
 def read_share(
-    snapshot: LogSnapshot, request: ViewRequest, bounds: ViewBounds, offsets: Offsets
+    snapshot: LogSnapshot, request: ViewRequest, offsets: Offsets
 ) -> Iterator[pa.RecordBatch]:
     """Copy out the records at the offsets; raise NotExactError if one is no longer there."""
     filler = ColumnFiller(snapshot.partition)
     prefix = request.key_prefix
     request = replace(request, key_prefix=b"")  # All are counted, whatever their keys.
+    exact_from = snapshot.end_offset(request.effective_isolation)
+    # Whole batches, up to the end: at which offsets there is something to take is known.
+    bounds = ViewBounds(
+        partition=snapshot.partition,
+        log_start_offset=snapshot.log_start_offset,
+        start_offset=0,
+        end_offset=snapshot.log_end_offset,
+        consistent_from=exact_from,
+    )
     found_count = 0
     for found in iter_chunks(snapshot, request, bounds, check_crc=True):
         batches = found.chunk.batches
         lows = np.searchsorted(offsets, batches["base_offset"])
         highs = np.searchsorted(offsets, batches["last_offset"], "right")
         batches = batches[lows < highs]
-        if not len(batches):
-            continue
-        wanted = offsets[lows[0] : highs[-1]]
-        batch = select_records(filler, request, found, batches, wanted=wanted)
-        found_count += batch.num_rows
-        if prefix:
-            batch = batch.filter(pc.starts_with(batch.column("key"), pattern=prefix))
-        if batch.num_rows:
-            yield batch
+        if len(batches):
+            wanted = offsets[lows[0] : highs[-1]]
+            batch = select_records(filler, request, found, batches, wanted=wanted)
+            found_count += batch.num_rows
+            if prefix:
+                batch = batch.filter(pc.starts_with(batch.column("key"), pattern=prefix))
+            if batch.num_rows:
+                yield batch
+        if highs[-1] == len(offsets):
+            break
     if found_count != len(offsets):
-        exact_from = snapshot.end_offset(request.effective_isolation)
-        raise NotExactError(str(snapshot.partition), bounds.end_offset, exact_from)
+        raise NotExactError(str(snapshot.partition), int(offsets[-1]) + 1, exact_from)
 
 
 def _open_slices(

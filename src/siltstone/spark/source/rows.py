@@ -1,6 +1,6 @@
 """The records of one range as the batches that Spark takes: never a row at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,11 +14,12 @@ from siltstone.spark.source.options import SourceOptions
 from siltstone.spark.source.pushdown import NO_PUSHDOWN, Condition, Pushdown
 from siltstone.spark.source.splits import LogRange
 from siltstone.spark.source.stages import WinnerRange
-from siltstone.table.request import View, ViewBounds, ViewRequest
+from siltstone.table.request import View, ViewRequest
 from siltstone.table.snapshot import open_snapshot
 from siltstone.table.stages import read_share
 from siltstone.table.views import read_view
 
+_FEW_ROWS: Final = 1 << 13
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -89,7 +90,7 @@ def iter_rows(
         if isinstance(part, LogRange)
         else _iter_winners(rows, part, prefix)
     )
-    for batch in batches:
+    for batch in _join_small(batches):
         found = pushdown.filter_rows(_with_spark_types(batch))
         if found.num_rows:
             yield found if rows.columns is None else found.select(rows.columns)
@@ -117,15 +118,20 @@ def _iter_winners(rows: RowRequest, part: WinnerRange, prefix: bytes) -> Iterato
     snapshot = open_snapshot(
         LogReader(rows.paths), part.topic_partition, start_offset=share.start_offset
     )
-    bounds = ViewBounds(
-        partition=part.topic_partition,
-        log_start_offset=snapshot.log_start_offset,
-        start_offset=share.start_offset,
-        end_offset=share.end_offset,
-        consistent_from=snapshot.first_dirty_offset,
-    )
     request = rows.request(share.start_offset, share.end_offset, prefix)
-    return read_share(snapshot, request, bounds, share.offsets)
+    return read_share(snapshot, request, share.offsets)
+
+
+def _join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: each costs the JVM something, however few its rows."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(part.num_rows for part in waiting) >= _FEW_ROWS:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting.clear()
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _with_spark_types(batch: pa.RecordBatch) -> pa.RecordBatch:
