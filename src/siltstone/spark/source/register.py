@@ -12,9 +12,10 @@ from pyspark.sql.datasource import DataSource
 
 from siltstone.errors import UsageError
 from siltstone.log.log_reader import LogReader
-from siltstone.spark.package import build_package
+from siltstone.spark.package import build_unpacking_package
 from siltstone.spark.session import is_local
 from siltstone.spark.source.data_source import SiltstoneSource
+from siltstone.spark.source.warm_up import warm_up_source
 from siltstone.table.request import View
 
 
@@ -46,8 +47,9 @@ def register(
 def _prepare(spark: SparkSession) -> None:
     if not _is_classic(spark):
         # The server keeps it for this session, and brings it to its executors.
+        warm_up_source()
         with tempfile.TemporaryDirectory() as directory:
-            spark.addArtifacts(str(build_package(Path(directory))), pyfile=True)
+            spark.addArtifacts(str(build_unpacking_package(Path(directory))), pyfile=True)
         return
     context: Any = spark.sparkContext
     if is_local(context.master):
@@ -55,8 +57,10 @@ def _prepare(spark: SparkSession) -> None:
         if "PYSPARK_PYTHON" not in os.environ:
             context.pythonExec = sys.executable
     elif not any("siltstone-" in file for file in context._python_includes):
+        warm_up_source()
         # In the directory that the context deletes when it stops.
-        context.addPyFile(str(build_package(Path(tempfile.mkdtemp(dir=context._temp_dir)))))
+        kept = Path(tempfile.mkdtemp(dir=context._temp_dir))
+        context.addPyFile(str(build_unpacking_package(kept)))
 
 
 def _is_classic(spark: SparkSession) -> bool:
