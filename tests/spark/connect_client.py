@@ -33,6 +33,7 @@ def main(path: str) -> None:
     def load(**options: str) -> DataFrame:
         return spark.read.format("siltstone").options(subscribe="orders", **options).load(path)
 
+    register(spark)
     register(spark, path, view="latest")
     tell("log", offsets_of(load()))
     tell("latest in stages", offsets_of(load(view="latest", minPartitions="4")))

@@ -60,7 +60,7 @@ def test_killed_queries_go_on_where_they_were(tmp_path: Path) -> None:
     rng = random.Random(20_260_000)
     directories = [tmp_path / str(number) for number in range(_QUERY_COUNT)]
     for number, directory in enumerate(directories):
-        fill_topic(directory / "logs", "orders", seed=number, batch_count=300)
+        fill_topic(directory / "logs", "orders", seed=number, batch_count=120)
         with LogManager([directory / "logs"]) as manager:
             manager.create_topic("copy", 3)
     for attempt in range(_KILL_COUNT + 1):

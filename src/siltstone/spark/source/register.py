@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -17,6 +17,8 @@ from siltstone.spark.session import is_local
 from siltstone.spark.source.data_source import SiltstoneSource
 from siltstone.spark.source.warm_up import warm_up_source
 from siltstone.table.request import View
+
+_SENT_SETTING: Final = "spark.siltstone.package"
 
 
 def register(
@@ -46,10 +48,14 @@ def register(
 
 def _prepare(spark: SparkSession) -> None:
     if not _is_classic(spark):
-        # The server keeps it for this session, and brings it to its executors.
-        warm_up_source()
-        with tempfile.TemporaryDirectory() as directory:
-            spark.addArtifacts(str(build_unpacking_package(Path(directory))), pyfile=True)
+        # The server keeps it for this session, and brings it to its executors; a second time it
+        # would refuse.
+        if spark.conf.get(_SENT_SETTING, None) is None:
+            warm_up_source()
+            with tempfile.TemporaryDirectory() as directory:
+                package = build_unpacking_package(Path(directory))
+                spark.addArtifacts(str(package), pyfile=True)
+            spark.conf.set(_SENT_SETTING, package.name)
         return
     context: Any = spark.sparkContext
     if is_local(context.master):
