@@ -82,7 +82,7 @@ lock: ## resolve requirements.lock anew; LOCK_ARGS=--upgrade for newer versions
 	@test -x build/lock/bin/pip-compile || { python3.11 -m venv --clear build/lock && \
 		build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2; }
 	@env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet \
-		--extra avro --extra dev --extra iceberg --extra kafka-tests --extra spark --build-deps-for editable --strip-extras --generate-hashes \
+		--extra avro --extra dev --extra iceberg --extra kafka-tests --extra spark --extra spark-connect --build-deps-for editable --strip-extras --generate-hashes \
 		--no-annotate --no-emit-options $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
 	@! grep -nE '://|^ *-[^-]|^--' requirements.lock
 

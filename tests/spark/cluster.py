@@ -47,7 +47,7 @@ def start_cluster(directory: Path) -> Iterator[Cluster]:
     """Start a cluster; it ends with the block."""
     port = _free_port()
     master = f"spark://127.0.0.1:{port}"
-    python = _write_bare_python(directory)
+    python = write_bare_python(directory)
     processes = [
         _start("master.Master", directory, "127.0.0.1", "--port", str(port)),
     ]
@@ -87,19 +87,19 @@ def _start(main: str, directory: Path, host: str, *arguments: str) -> subprocess
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
-def _write_bare_python(directory: Path) -> Path:
+def write_bare_python(directory: Path, *, path: str = "$PYTHONPATH") -> Path:
     """Write a command that runs this Python with its packages, but without what is being tested.
 
     An editable install is a line in a `.pth` file, which `site` reads. With `-S` it is not run;
-    what lies in the directory of packages itself is found through the path.
+    what lies in the directory of packages itself is found through the path, behind `path`.
     """
     packages = sysconfig.get_path("purelib")
-    path = directory / "bare-python"
-    path.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n'
+    command = directory / "bare-python"
+    command.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{path}:{packages}" exec "{sys.executable}" -S "$@"\n'
     )
-    path.chmod(0o755)
-    return path
+    command.chmod(0o755)
+    return command
 
 
 def _free_port() -> int:

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from siltstone.spark.engine import SparkEngine
 from siltstone.spark.session import Session
+from siltstone.spark.source.register import register
+from tests.spark.cluster import Cluster, start_cluster
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,3 +62,23 @@ def engines() -> Iterator[Engines]:
 def engine(engines: Engines) -> SparkEngine:
     """An engine with two cores of this machine."""
     return engines.get()
+
+
+@pytest.fixture
+def spark(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on the context of the engines."""
+    engines.get().start()
+    warehouse = tmp_path_factory.getbasetemp() / "warehouse"
+    builder = SparkSession.builder.config("spark.sql.warehouse.dir", str(warehouse))
+    session = builder.getOrCreate()
+    register(session)
+    yield session
+    session.sql("DROP DATABASE IF EXISTS silt CASCADE")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, engines: Engines) -> Iterator[Cluster]:
+    """A cluster, which waits while others use Spark without it."""
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+        engines.close()

@@ -1,7 +1,6 @@
 """A real cluster, whose executors have no siltstone: it comes with the job."""
 
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from siltstone.cleaner.local import LocalEngine
 from siltstone.errors import CorruptBatchError
 from siltstone.spark.forms import Stages
 from tests.spark import flaky_storage
-from tests.spark.cluster import Cluster, start_cluster
+from tests.spark.cluster import Cluster
 from tests.spark.conftest import Engines
 from tests.spark.flaky_storage import FlakyStorage, open_hanging_at
 from tests.spark.passes import (
@@ -24,14 +23,6 @@ from tests.spark.passes import (
 )
 
 cloudpickle.register_pickle_by_value(flaky_storage)  # type: ignore[no-untyped-call]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, engines: Engines) -> Iterator[Cluster]:
-    """A cluster for the tests of this module."""
-    with start_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-        engines.close()
 
 
 def test_the_executors_have_no_siltstone_of_their_own(cluster: Cluster) -> None:

@@ -1,6 +1,5 @@
 """The Spark source, batch and SQL: the same records as a plain walk over the log."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -17,41 +16,8 @@ from siltstone.spark.source.batch_reader import BatchReader
 from siltstone.spark.source.options import parse_source_options
 from siltstone.spark.source.register import register
 from siltstone.spark.source.splits import LogRange
-from tests.spark.conftest import Engines
-from tests.spark.source_logs import Row, fill_topic, plain_latest, plain_log, read_records
-
-
-@pytest.fixture
-def spark(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on the context of the engines."""
-    engines.get().start()
-    warehouse = tmp_path_factory.getbasetemp() / "warehouse"
-    builder = SparkSession.builder.config("spark.sql.warehouse.dir", str(warehouse))
-    session = builder.getOrCreate()
-    register(session)
-    yield session
-    session.sql("DROP DATABASE IF EXISTS silt CASCADE")
-
-
-def load(spark: SparkSession, path: Path, **options: object) -> DataFrame:
-    given = {"subscribe": "orders", **{name: str(value) for name, value in options.items()}}
-    if "assign" in given or "subscribePattern" in given:
-        del given["subscribe"]
-    return spark.read.format("siltstone").options(**given).load(str(path))
-
-
-def rows_of(frame: DataFrame) -> list[Row]:
-    found = frame.select("key", "value", "partition", "offset").collect()
-    plain = [
-        (
-            None if r.key is None else bytes(r.key),
-            None if r.value is None else bytes(r.value),
-            r.partition,
-            r.offset,
-        )
-        for r in found
-    ]
-    return sorted(plain, key=lambda row: row[2:])
+from tests.spark.source_frames import load, rows_of
+from tests.spark.source_logs import fill_topic, plain_latest, plain_log, read_records
 
 
 def test_a_batch_read_gives_every_record_with_the_columns_of_sparks_kafka_source(
@@ -153,9 +119,12 @@ def test_a_filter_that_is_pushed_down_gives_what_it_gives_otherwise(
         ]
         return sorted(tuple(row) for row in reduce(DataFrame.union, frames).collect())
 
-    pushed = find()
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     plain = find()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        pushed = find()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
     assert pushed == plain
     found = {number for number, _, _ in plain}

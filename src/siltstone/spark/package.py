@@ -12,6 +12,7 @@ DAEMON_MODULE: Final = "siltstone_executor_daemon"
 
 _ROOT: Final = Path(siltstone.__file__).parent
 _DAEMON_SOURCE: Final = Path(__file__).with_name("executor_daemon.py")
+_UNPACKING_SOURCE: Final = Path(__file__).with_name("unpacking_package.py")
 _DIGEST_LETTERS: Final = 16
 
 
@@ -36,3 +37,17 @@ def build_package(directory: Path) -> Path:
         package.write(_DAEMON_SOURCE, f"{DAEMON_MODULE}.py")
     name = f"siltstone-{siltstone.__version__}-{digest.hexdigest()[:_DIGEST_LETTERS]}.zip"
     return path.rename(directory / name)
+
+
+def build_unpacking_package(directory: Path) -> Path:
+    """Write a zip from which the package is imported as if it were installed.
+
+    For sessions that were started without `DAEMON_MODULE`: see `unpacking_package`.
+    """
+    package = build_package(directory)
+    path = directory / f"unpacking-{package.name}"
+    with zipfile.ZipFile(path, "w") as outer:
+        outer.write(_UNPACKING_SOURCE, "siltstone/__init__.py")
+        outer.write(_DAEMON_SOURCE, f"{DAEMON_MODULE}.py")
+        outer.write(package, package.name)
+    return path

@@ -65,22 +65,22 @@ class GapFinder:
 
     def __init__(self, first_offset: int, end_offset: int) -> None:
         self.has_found = False
-        self._next_offset = first_offset
+        self.next_offset = first_offset
         self._end_offset = end_offset
 
     def look_at(self, batches: Any) -> None:
         """Take in the next batches of the log."""
-        is_new = batches["last_offset"] >= self._next_offset
+        is_new = batches["last_offset"] >= self.next_offset
         rows = batches[is_new & (batches["base_offset"] < self._end_offset)]
         if not len(rows) or self.has_found:
             return
         ends = rows["last_offset"] + 1
-        starts = np.concatenate(([self._next_offset], ends[:-1]))
+        starts = np.concatenate(([self.next_offset], ends[:-1]))
         spans = ends - rows["base_offset"]
         between = rows["base_offset"] > starts
         inside = rows["record_count"] < spans
         self.has_found = bool((between | inside).any())
-        self._next_offset = int(ends[-1])
+        self.next_offset = int(ends[-1])
 
 
 def _cut(file: File, chunk: Chunk, bounds: ViewBounds) -> Iterator[FileChunk]:

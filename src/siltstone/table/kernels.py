@@ -10,7 +10,9 @@ from numba import njit, types
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-from siltstone.records.kernels import read_varint
+from siltstone.cleaner.key_kernels import read_short_record
+from siltstone.records.kernels import read_record, read_varint
+from siltstone.records.layout import HEADER_SIZE, TIMESTAMP_TYPE_BIT
 
 _MAX_VARINT_BYTES: Final = 5
 
@@ -60,6 +62,97 @@ def copy_spans(data: Any, positions: Any, lengths: Any, offsets: Any, out: Any) 
             copy_bytes(data, start, out, at, length)
             at += length
     offsets[positions.size] = at
+
+
+@njit(cache=True, nogil=True)
+def fill_columns(
+    data: Any,
+    batches: Any,
+    stays: Any,
+    wanted: Any,
+    keys: Any,
+    key_offsets: Any,
+    values: Any,
+    value_offsets: Any,
+    is_null: Any,
+    offsets: Any,
+    timestamps_ms: Any,
+) -> tuple[int, int]:
+    """Fill the columns from plain batches; return (rows, batch refused or -1).
+
+    Only with the records that are marked in `stays`, unless that is empty; only with those at the
+    offsets in `wanted`, which rise, unless that is empty. `is_null` gets a row for keys and one for
+    values. The caller has made room for all. Twin: `Batch.iter_records`.
+    """
+    row = 0
+    number = 0
+    next_wanted = 0
+    key_at = np.int64(0)
+    value_at = np.int64(0)
+    key_offsets[0] = 0
+    value_offsets[0] = 0
+    for i in range(batches.size):
+        batch = batches[i]
+        position = batch.position + HEADER_SIZE
+        end = batch.position + batch.size_bytes
+        log_append_time = batch.attributes & TIMESTAMP_TYPE_BIT != 0
+        offset_limit = batch.last_offset - batch.base_offset
+        previous_delta = np.int64(-1)
+        while next_wanted < wanted.size and wanted[next_wanted] < batch.base_offset:
+            next_wanted += 1
+        for _ in range(batch.record_count):
+            start = position
+            is_taken = stays.size == 0 or stays[number]
+            number += 1
+            if not is_taken or wanted.size > 0:
+                # Most of these are only stepped over.
+                position, offset_delta, _, _, _ = read_short_record(data, start, end)
+                if position < 0:
+                    position, _, offset_delta, _, _, _, _ = read_record(data, start, end)
+                offset = batch.base_offset + offset_delta
+                if wanted.size > 0:
+                    while next_wanted < wanted.size and wanted[next_wanted] < offset:
+                        next_wanted += 1
+                    is_taken = next_wanted < wanted.size and wanted[next_wanted] == offset
+            timestamp_delta = key_position = key_length = value_length = np.int64(0)
+            if is_taken:
+                (
+                    position,
+                    timestamp_delta,
+                    offset_delta,
+                    key_position,
+                    key_length,
+                    value_length,
+                    _,
+                ) = read_record(data, start, end)
+            if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
+                return row, i
+            previous_delta = offset_delta
+            if not is_taken:
+                continue
+            offsets[row] = batch.base_offset + offset_delta
+            timestamps_ms[row] = (
+                batch.max_timestamp_ms
+                if log_append_time
+                else batch.base_timestamp_ms + timestamp_delta
+            )
+            is_null[0, row] = key_length < 0
+            is_null[1, row] = value_length < 0
+            after_key = key_position
+            if key_length > 0:
+                copy_bytes(data, key_position, keys, key_at, key_length)
+                key_at += key_length
+                after_key += key_length
+            if value_length > 0:
+                _, value_start = read_varint(data, after_key, end, _MAX_VARINT_BYTES)
+                copy_bytes(data, value_start, values, value_at, value_length)
+                value_at += value_length
+            row += 1
+            key_offsets[row] = key_at
+            value_offsets[row] = value_at
+        if position != end:
+            return row, i
+    return row, -1
 
 
 @njit(cache=True, nogil=True)

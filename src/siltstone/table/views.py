@@ -14,17 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels as cleaner_kernels
-from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.key_marks import KeyMarks
+from siltstone.cleaner.unpacking import is_compressed
 from siltstone.errors import CorruptBatchError, DecodeError
-from siltstone.ids import TopicPartition
-from siltstone.log.filesystem import File
 from siltstone.log.partition_log import PartitionLog
 from siltstone.records.compression import MAX_PAYLOAD_BYTES
-from siltstone.records.scan import as_bytes, scan
+from siltstone.records.scan import Batches, as_bytes, scan
 from siltstone.table import kernels
-from siltstone.table.chunks import GapFinder, iter_chunks
+from siltstone.table.chunks import FileChunk, GapFinder, iter_chunks
 from siltstone.table.columns import SCHEMA, SCHEMA_WITH_HEADERS, flatten, make_record_batch
+from siltstone.table.filling import ALL_RECORDS, ANY_OFFSET, ColumnFiller
 from siltstone.table.request import (
     View,
     ViewBounds,
@@ -106,6 +105,7 @@ def _iter_selected(
 ) -> Iterator[pa.RecordBatch]:
     """Copy out the records that are marked; all of them if there are no marks."""
     entered = 0
+    filler = ColumnFiller(snapshot.partition)
     for found in iter_chunks(snapshot, request, bounds, check_crc=marks is None):
         chunk = found.chunk
         batches = chunk.batches[chunk.modes == cleaner_kernels.DATA]
@@ -116,7 +116,8 @@ def _iter_selected(
             entered += len(own_marks)
             batches, own_marks = _drop_losers(batches, counts, own_marks)
         if len(batches):
-            batch = _select(found.file, snapshot.partition, request, chunk, batches, own_marks)
+            stays = None if own_marks is None else _find_shown(request, own_marks)
+            batch = select_records(filler, request, found, batches, stays)
             if batch.num_rows:
                 yield batch
 
@@ -129,26 +130,43 @@ def _drop_losers(batches: Marks, counts: NDArray[np.int64], marks: Marks) -> tup
     return batches[has_winner], marks[np.repeat(has_winner, counts)]
 
 
-def _select(
-    file: File,
-    partition: TopicPartition,
+def _find_shown(request: ViewRequest, marks: Marks) -> NDArray[np.bool_]:
+    is_shown: NDArray[np.bool_] = (marks & cleaner_kernels.WINNER) != 0
+    if not request.shows_tombstones:
+        is_shown &= (marks & cleaner_kernels.TOMBSTONE) == 0
+    return is_shown
+
+
+def select_records(
+    filler: ColumnFiller,
     request: ViewRequest,
-    chunk: Chunk,
-    batches: Marks,
-    marks: Marks | None,
+    found: FileChunk,
+    batches: Batches,
+    stays: NDArray[np.bool_] | None = None,
+    wanted: NDArray[np.int64] | None = None,
 ) -> pa.RecordBatch:
+    """Make the columns of data batches: of the marked records, those at wanted offsets, or all."""
+    chunk = found.chunk
+    is_plain = not request.include_headers and not request.key_prefix
+    if is_plain and not is_compressed(batches).any():
+        batch = filler.fill(
+            chunk.data,
+            batches,
+            stays=ALL_RECORDS if stays is None else stays,
+            wanted=ANY_OFFSET if wanted is None else wanted,
+        )
+        if batch is not None:
+            return batch
     try:
         flat = flatten(scan(chunk.view, batches, limit_bytes=MAX_PAYLOAD_BYTES))
     except DecodeError as error:
         position = chunk.position + error.position
-        raise CorruptBatchError(file.path, position, error.reason) from error
-    if marks is None:
+        raise CorruptBatchError(found.file.path, position, error.reason) from error
+    if wanted is not None:
+        stays = np.isin(flat.records["offset"], wanted, assume_unique=True)
+    elif stays is None:
         stays = np.ones(len(flat.records), np.bool_)
-    else:
-        stays = (marks & cleaner_kernels.WINNER) != 0
-        if not request.shows_tombstones:
-            stays &= (marks & cleaner_kernels.TOMBSTONE) == 0
     if request.key_prefix:
         prefix = as_bytes(request.key_prefix)
         kernels.mark_prefixed(flat.data, flat.records, prefix, stays)
-    return make_record_batch(partition, flat, stays, with_headers=request.include_headers)
+    return make_record_batch(filler.partition, flat, stays, with_headers=request.include_headers)

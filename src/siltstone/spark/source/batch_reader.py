@@ -1,7 +1,7 @@
-"""Batch reads: offsets are fixed when the query is planned, and every attempt reads the same."""
+"""Batch reads: offsets are fixed before the first task, and every attempt reads the same."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -20,15 +20,25 @@ from siltstone.spark.source.splits import (
     share_parts,
     split,
 )
-from siltstone.table.request import View
+from siltstone.spark.source.stages import TaskCount, WinnerRange, is_staged, plan_stages
+from siltstone.table.request import View, ViewBounds, resolve_bounds
+from siltstone.table.snapshot import open_snapshot
+
+Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]  # first offset, and the one after
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies in the log directories when the query is planned."""
+    """Reads log directories; offsets that are not `fixed` are those when the query is planned."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Sequence[str] | None = None,
+        fixed: Ranges | None = None,
+    ) -> None:
         self._options = options
-        self._rows = RowRequest.of(options)
+        self._rows = RowRequest.of(options, columns)
+        self._fixed = fixed
         self._pushdown = Pushdown()
         self.pushFilters = _FilterPusher(self)  # type: ignore[method-assign]
 
@@ -40,33 +50,42 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks."""
         logs = LiveLogs(self._options.paths)
-        return plan_ranges(logs, self._plan_offsets(logs), self._options)
+        offsets = self._plan_offsets(logs)
+        if self._options.view is View.LOG:
+            return plan_ranges(logs, offsets, self._options)
+        return self._plan_views(logs, plan_ranges(logs, offsets, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range; in a task."""
-        if isinstance(partition, LogRange):  # Spark asks for one if there is none, with no value.
+        """Read what was planned for one task; in that task."""
+        if isinstance(partition, LogRange | WinnerRange):  # Spark asks for one if there is none.
             yield from iter_rows(self._rows, partition, self._pushdown)
 
-    def _plan_offsets(self, logs: LiveLogs) -> dict[TopicPartition, tuple[int, int]]:
+    def _plan_views(self, logs: LiveLogs, wholes: Sequence[LogRange]) -> list[Any]:
+        """Plan the tasks of a view that knows each key once; a large partition takes several."""
+        if self._rows.keys(self._pushdown) is not None:
+            return [*wholes]  # A few keys are looked up.
+        tasks = TaskCount.of(self._options.min_partitions)
+        total_bytes = sum(whole.size_bytes for whole in wholes)
+        planned: list[LogRange | WinnerRange] = []
+        for whole in wholes:
+            if is_staged(whole.size_bytes, total_bytes, tasks):
+                request = self._rows.request(whole.start_offset, whole.end_offset)
+                planned += plan_stages(logs, whole, request, total_bytes, tasks)
+            else:
+                planned.append(whole)
+        return planned
+
+    def _plan_offsets(self, logs: LiveLogs) -> Ranges:
         options = self._options
-        selected = [
-            partition
-            for partition in logs.select(options.selection)
-            if self._pushdown.allows("topic", partition.topic)
-        ]
-        starts = resolve_start(logs, selected, options)
-        ends = resolve_end(logs, selected, options)
+        ranges = resolve_ranges(logs, options) if self._fixed is None else self._fixed
         found: dict[TopicPartition, tuple[int, int]] = {}
-        for partition in selected:
+        for partition, (start, end) in ranges.items():
+            if not self._pushdown.allows("topic", partition.topic):
+                continue
             if not self._pushdown.allows("partition", partition.partition):
                 continue
-            extent = logs.find_extent(partition, is_committed_only=options.is_committed_only)
-            start, end = starts[partition], ends[partition]
-            if end < start:
-                raise UsageError(f"{partition}: the read ends at {end}, before its start {start}")
-            start, end = check_range(
-                partition, start, end, extent, fail_on_data_loss=options.fail_on_data_loss
-            )
+            if self._fixed is not None:
+                start, end = _check(logs, options, partition, start, end)
             if options.view is View.LOG:
                 # In the other views, what a filter hides still hides what came before it.
                 start, end = self._pushdown.cut_offsets(start, end)
@@ -98,10 +117,44 @@ class _FilterPusher:
         return self._reader.push(filters)
 
 
-def plan_ranges(
-    logs: LiveLogs, offsets: dict[TopicPartition, tuple[int, int]], options: SourceOptions
-) -> list[Any]:
-    """Cut ranges of offsets into tasks; a view other than `log` needs a partition as a whole."""
+def resolve_ranges(logs: LiveLogs, options: SourceOptions) -> Ranges:
+    """Find the offsets that a read asks for, in the logs as they are now."""
+    selected = logs.select(options.selection)
+    starts = resolve_start(logs, selected, options)
+    ends = resolve_end(logs, selected, options)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for partition in selected:
+        start, end = starts[partition], ends[partition]
+        if end < start:
+            raise UsageError(f"{partition}: the read ends at {end}, before its start {start}")
+        found[partition] = _check(logs, options, partition, start, end)
+    return found
+
+
+def find_view_bounds(options: SourceOptions) -> list[ViewBounds]:
+    """Find between which offsets a read of now lies, and from which on it is consistent.
+
+    Raise NotExactError if compaction has taken apart what is asked for.
+    """
+    logs = LiveLogs(options.paths)
+    rows = RowRequest.of(options)
+    found: list[ViewBounds] = []
+    for partition, (start, end) in resolve_ranges(logs, options).items():
+        # Only where the log lies and how far it was cleaned: no segment before the end is held.
+        snapshot = open_snapshot(logs.reader(), partition, start_offset=end)
+        found.append(resolve_bounds(snapshot, rows.request(start, end)))
+    return found
+
+
+def _check(
+    logs: LiveLogs, options: SourceOptions, partition: TopicPartition, start: int, end: int
+) -> tuple[int, int]:
+    extent = logs.find_extent(partition, is_committed_only=options.is_committed_only)
+    return check_range(partition, start, end, extent, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def plan_ranges(logs: LiveLogs, offsets: Ranges, options: SourceOptions) -> list[LogRange]:
+    """Cut ranges of offsets into tasks; a view other than `log` takes a partition as a whole."""
     wholes = [
         measure(logs.get_log(partition), start, end)
         for partition, (start, end) in offsets.items()

@@ -1,5 +1,7 @@
 """What Spark calls for `format("siltstone")`."""
 
+from contextlib import suppress
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -9,9 +11,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from siltstone.spark.source.batch_reader import BatchReader
+from siltstone.errors import SiltstoneError
+from siltstone.spark.source.batch_reader import BatchReader, find_view_bounds
 from siltstone.spark.source.options import parse_sink_options, parse_source_options
-from siltstone.spark.source.rows import COLUMNS, HEADERS_COLUMN
+from siltstone.spark.source.schema import choose_columns, fixed_offsets, make_schema
 from siltstone.spark.source.stream_reader import StreamReader
 from siltstone.spark.source.writers import BatchWriter, StreamWriter, check_columns
 
@@ -24,14 +27,26 @@ class SiltstoneSource(DataSource):
         """Return the name of the format."""
         return "siltstone"
 
-    def schema(self) -> str:
-        """Return the columns of a read."""
+    fixes_offsets = True
+    """Whether a DataFrame has the offsets of when it was loaded, and tells them."""
+
+    def schema(self) -> StructType:
+        """Return the columns of a read, with the offsets of a batch read in their metadata."""
         headers = (self.options.get("includeHeaders") or "").strip().lower() == "true"
-        return COLUMNS + (HEADERS_COLUMN if headers else "")
+        bounds = None
+        if self.fixes_offsets:
+            # It may be a stream that begins, which is all that is not said here. If it is not,
+            # what is wrong with the options will be found once more when the read is planned.
+            with suppress(SiltstoneError):
+                options = parse_source_options(self.options, is_streaming=False)
+                bounds = find_view_bounds(options)
+        return make_schema(with_headers=headers, bounds=bounds)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Begin a batch read."""
-        return BatchReader(parse_source_options(self.options, is_streaming=False))
+        options = parse_source_options(self.options, is_streaming=False)
+        columns = choose_columns(schema, with_headers=options.include_headers)
+        return BatchReader(options, columns, fixed_offsets(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Begin a streaming read."""

@@ -30,6 +30,7 @@ _OURS: Final = (
     "includeTombstones",
     "isolationLevel",
     "keyFilter",
+    "keys",
 )
 _SHARED: Final = (
     *_STRATEGIES,
@@ -95,6 +96,7 @@ class SourceOptions:
     include_tombstones: bool
     is_committed_only: bool
     key_prefix: bytes
+    keys: tuple[bytes, ...] | None  # None: any
     fail_on_data_loss: bool
     unmatched_start_is_latest: bool
     min_partitions: int | None
@@ -154,6 +156,7 @@ def parse_source_options(given: Mapping[str, str], *, is_streaming: bool) -> Sou
         include_tombstones=options.boolean("includeTombstones", default=False),
         is_committed_only=isolation == "read_committed",
         key_prefix=(options.text("keyFilter") or "").encode(),
+        keys=_parse_keys(options.text("keys")),
         fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
         unmatched_start_is_latest=options.word(
             "startingOffsetsByTimestampStrategy", ("error", "latest"), "error"
@@ -312,6 +315,18 @@ def _parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     except (ValueError, TypeError, AttributeError):
         raise UsageError(f'assign must look like {{"topic":[0,1]}}, got {text}') from None
     return tuple(sorted(set(found)))
+
+
+def _parse_keys(text: str | None) -> tuple[bytes, ...] | None:
+    if text is None:
+        return None
+    try:
+        keys = json.loads(text)
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise ValueError
+    except ValueError:
+        raise UsageError(f'keys must look like ["a","b"], got {text}') from None
+    return tuple(sorted({key.encode() for key in keys}))
 
 
 def _check_topic(name: str, topic: str) -> None:

@@ -4,6 +4,7 @@ A range is given by offsets alone. Whatever a pass does to the files before the 
 them, each record that is left lies in one range.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,7 @@ from siltstone.log.partition_log import PartitionLog
 from siltstone.log.segment import Segment
 
 SPLIT_BYTES: Final = 128 << 20  # what Spark puts into one task when it reads files
+_MIN_SPLIT_BYTES: Final = 8 << 20  # Below this, a task costs more than it saves.
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,19 @@ def limit_records(log: PartitionLog, whole: LogRange, max_count: int) -> list[Lo
     return _cut(log, whole, cuts)
 
 
+def count_cores() -> int:
+    """Return how many threads can work here; in a local session also how many tasks."""
+    return len(os.sched_getaffinity(0))
+
+
 def share_parts(ranges: Sequence[LogRange], min_count: int | None) -> list[int]:
     """Say into how many parts to cut each range, so that there are about `min_count` in all."""
-    by_size = [max(1, -(-r.size_bytes // SPLIT_BYTES)) for r in ranges]
     total_bytes = sum(r.size_bytes for r in ranges)
+    # As many tasks as keep all cores of a local session busy up to the end.
+    rounds = -(-total_bytes // (SPLIT_BYTES * count_cores()))
+    part_bytes = max(1, -(-total_bytes // max(1, rounds * count_cores())))
+    part_bytes = max(part_bytes, _MIN_SPLIT_BYTES)
+    by_size = [max(1, round(r.size_bytes / part_bytes)) for r in ranges]
     if min_count is None or sum(by_size) >= min_count or not total_bytes:
         return by_size
     return [
