@@ -4,16 +4,17 @@ The rule is the one of `Segment.append`: an entry for a batch that begins more t
 `index.interval.bytes` after the last indexed one; the time index gets the newest timestamp so far.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from siltstone.lazy import LazyModule
 from siltstone.log.offset_index import OffsetPosition, pack_offset_entries
 from siltstone.log.time_index import TimestampOffset, pack_time_entries, rising_entries
 from siltstone.records.layout import NO_TIMESTAMP
 
-Int64s = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")
 
 
 class IndexBuilder:
