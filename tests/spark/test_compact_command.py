@@ -125,6 +125,7 @@ def test_a_pass_answers_with_its_figures_and_tells_on_stderr_how_far_it_is(
     assert (result["records_read"], result["records_kept"], result["superseded"]) == (30, 10, 20)
     (manifest,) = read_manifests(HastyDisk(), tmp_path / "logs" / "orders-0")
     assert result["manifest"] == manifest.name
+    assert list((tmp_path / "logs" / "orders-0").glob("*.keyindex"))
     assert [p["stage"] for p in finished.progress] == ["start", "index", "commit", "done"]
     assert finished.progress[-1]["bytes_done"] == 2 * result["bytes_before"]
     assert finished.progress[-1]["bytes_total"] == 2 * result["bytes_before"]

@@ -15,6 +15,7 @@ from siltstone.broker.engine_process import Work
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import PassCommitter
 from siltstone.cleaner.commit import check_sources, discard_run
+from siltstone.cleaner.key_indexing.after_pass import index_after_pass
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.selection import Assessment
@@ -195,6 +196,7 @@ class Cleaner:
             discard_run(self._fs, plan)
             return False
         self.uncleanable.pop(plan.partition, None)
+        index_after_pass(self._fs, log, plan, result)
         counts = result.counts
         figures.pass_count += 1
         figures.last_ms = self._clock.now_ms()

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import PassCommitter
 from siltstone.cleaner.commit import check_files, check_sources, discard_pass
+from siltstone.cleaner.key_indexing.after_pass import index_after_pass
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
@@ -130,6 +131,10 @@ class Compaction:
                         progress.note_end(one.plan)
         finally:
             engine.close()
+        for cleaned in outcome.cleaned:
+            if cleaned.manifest is not None:
+                log = self._manager.get_log(cleaned.plan.partition)
+                index_after_pass(self._fs, log, cleaned.plan, cleaned.result)
 
     def _settle(self, one: PassOutcome, progress: CompactionProgress) -> Cleaned:
         result = one.get()

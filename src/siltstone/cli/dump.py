@@ -16,7 +16,8 @@ from siltstone.cli.dump_index import (
 from siltstone.cli.dump_log import LogDumpOptions, dump_log
 from siltstone.cli.dump_state import SMALL_FILES, dump_snapshot, dump_transaction_index
 from siltstone.cli.dumped import Findings, Line
-from siltstone.cli.options import LogDirs, Output, check_log_dirs, resolve_log_dirs
+from siltstone.cli.log_dirs import check_log_dirs, resolve_log_dirs
+from siltstone.cli.options import LogDirs, Output
 from siltstone.cli.output import OutputFormat
 from siltstone.errors import StorageError, UnknownTopicError, UsageError
 from siltstone.ids import is_legal_topic

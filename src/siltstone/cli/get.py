@@ -6,19 +6,19 @@ import json
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from siltstone.cli import output
+from siltstone.cli.described import to_json
 from siltstone.cli.logs import open_reader, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides
-from siltstone.cli.output import OutputFormat, encode_bytes, format_bytes
+from siltstone.cli.output import OutputFormat, format_bytes
 from siltstone.errors import KeyNotLiveError, UsageError
 from siltstone.log.log_reader import LogReader
-from siltstone.records.batch import TimestampType
 from siltstone.table.decoding import encode_avro
-from siltstone.table.table import Table, TableRecord
+from siltstone.table.table import Table
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -108,27 +108,6 @@ def print_value(
             output.print_json(to_json(topic, record))
         else:
             output.print_line(format_bytes(record.value))
-
-
-def to_json(topic: str, record: TableRecord) -> dict[str, Any]:
-    """Describe a record."""
-    key, value = encode_bytes(record.key), encode_bytes(record.value)
-    is_create_time = record.timestamp_type is TimestampType.CREATE_TIME
-    return {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "timestamp_type": "create" if is_create_time else "logappend",
-        "key": key.text,
-        "key_encoding": key.encoding,
-        "value": value.text,
-        "value_encoding": value.encoding,
-        "headers": [
-            {"key": name, "value": data.text, "value_encoding": data.encoding}
-            for name, data in ((name, encode_bytes(data)) for name, data in record.headers)
-        ],
-    }
 
 
 def _encode_key(

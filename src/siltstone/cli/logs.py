@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from siltstone.cli.options import check_log_dirs, parse_config, resolve_log_dirs
+from siltstone.cli.log_dirs import check_log_dirs, resolve_log_dirs
+from siltstone.cli.options import parse_config
 from siltstone.errors import UsageError
 from siltstone.ids import TopicPartition, is_legal_topic
 from siltstone.log.log_reader import LogReader

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
+from siltstone.cli.log_dirs import DEFAULT_LOG_DIR
 from siltstone.cli.output import OutputFormat
-from siltstone.errors import StorageError, UsageError
-
-DEFAULT_LOG_DIR: Final = Path("silt-data")
+from siltstone.errors import UsageError
 
 LogDirs: TypeAlias = Annotated[
     list[Path] | None,
@@ -32,20 +31,6 @@ Overrides: TypeAlias = Annotated[
 Output: TypeAlias = Annotated[
     OutputFormat, typer.Option("--output", help="A table for people, or JSON for programs.")
 ]
-
-
-def resolve_log_dirs(paths: Sequence[Path] | None) -> list[Path]:
-    """Return the log directories that were asked for, or the default."""
-    return list(paths or [DEFAULT_LOG_DIR])
-
-
-def check_log_dirs(paths: Sequence[Path]) -> None:
-    """Raise StorageError unless every log directory is there."""
-    for path in paths:
-        if not path.exists():
-            raise StorageError(f"{path} does not exist")
-        if not path.is_dir():
-            raise StorageError(f"{path} is not a directory")
 
 
 def parse_config(pairs: Sequence[str] | None) -> dict[str, str]:

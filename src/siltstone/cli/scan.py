@@ -7,7 +7,7 @@ import typer
 
 from siltstone.cli import output
 from siltstone.cli.as_of import resolve_as_of
-from siltstone.cli.get import to_json
+from siltstone.cli.described import to_json
 from siltstone.cli.isolation import ISOLATIONS, IsolationLevel
 from siltstone.cli.logs import open_reader, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides

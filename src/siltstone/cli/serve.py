@@ -17,7 +17,7 @@ from siltstone.broker.process import Running
 from siltstone.broker.process import serve as run_broker
 from siltstone.broker.properties import merge_properties
 from siltstone.cli import output
-from siltstone.cli.options import DEFAULT_LOG_DIR
+from siltstone.cli.log_dirs import DEFAULT_LOG_DIR
 from siltstone.console.http import status_server
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -9,14 +9,9 @@ import typer
 from siltstone.cleaner.verify import Finding, Report, VerifyRequest, verify_partition
 from siltstone.cli import output
 from siltstone.cli.cleaning import Now, Topics, find_partitions
+from siltstone.cli.log_dirs import check_log_dirs, resolve_log_dirs
 from siltstone.cli.logs import open_reader
-from siltstone.cli.options import (
-    LogDirs,
-    Output,
-    Overrides,
-    check_log_dirs,
-    resolve_log_dirs,
-)
+from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
 from siltstone.cli.tables import Column, print_table
 from siltstone.clock import SystemClock

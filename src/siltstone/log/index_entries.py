@@ -4,20 +4,21 @@ The rule is the one of `Segment.append`: an entry for a batch that begins more t
 `index.interval.bytes` after the last indexed one; the time index gets the newest timestamp so far.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from siltstone.lazy import LazyModule
 from siltstone.log.offset_index import OffsetPosition
 from siltstone.log.time_index import TimestampOffset
 from siltstone.records.layout import NO_TIMESTAMP
 
-Int64s = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
-
-_OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-_TIME_ENTRY: Final = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
+_OFFSET_ENTRY: Final = [("relative_offset", ">i4"), ("position", ">i4")]
+_TIME_ENTRY: Final = [("timestamp_ms", ">i8"), ("relative_offset", ">i4")]
 
 
 class IndexBuilder:
@@ -29,7 +30,7 @@ class IndexBuilder:
         self._interval_bytes = interval_bytes
         self._last_position = 0
         # Columns of both kinds of entries: offset, position; newest timestamp and its offset.
-        self._parts: list[Int64s] = [np.empty((4, 0), np.int64)]
+        self._parts: list[NDArray[np.int64]] = [np.empty((4, 0), np.int64)]
 
     def add(self, positions: Any, last_offsets: Any, max_timestamps: Any) -> None:
         """Take in batches: where they begin, their last offsets and max timestamps."""
@@ -62,7 +63,7 @@ class IndexBuilder:
         entries = np.empty(len(offsets), _OFFSET_ENTRY)
         entries["relative_offset"] = offsets - self._base_offset
         entries["position"] = positions
-        return entries[: max_bytes // _OFFSET_ENTRY.itemsize].tobytes()
+        return entries[: max_bytes // entries.itemsize].tobytes()
 
     def pack_time_index(self, max_bytes: int) -> bytes:
         """Return the bytes of the time index; the newest entry has a place in any case."""
@@ -71,7 +72,7 @@ class IndexBuilder:
         entries["timestamp_ms"] = np.append(timestamps, self.newest.timestamp_ms)
         entries["relative_offset"] = np.append(offsets, self.newest.offset) - self._base_offset
         rising = entries[np.diff(entries["timestamp_ms"], prepend=NO_TIMESTAMP) > 0]
-        capacity = max_bytes // _TIME_ENTRY.itemsize
+        capacity = max_bytes // entries.itemsize
         if len(rising) > capacity:
             rising = np.append(rising[: max(capacity - 1, 0)], rising[-1:])[:capacity]
         return rising.tobytes()
@@ -87,7 +88,7 @@ class IndexBuilder:
                 limit = position + self._interval_bytes
         return slots
 
-    def _columns(self) -> Int64s:
+    def _columns(self) -> "NDArray[np.int64]":
         if len(self._parts) > 1:
             self._parts = [np.concatenate(self._parts, axis=1)]
         return self._parts[0]

@@ -9,34 +9,38 @@ and what their headers were, and is no use once one of them has changed: nobody 
 another cleaner has replaced the segment. The layout is in docs/key-index.md.
 """
 
+import contextlib
 import mmap
 import struct
-from collections.abc import Iterator
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from siltstone.errors import CorruptIndexError
-from siltstone.log.filesystem import File
+from siltstone.errors import CorruptIndexError, LogDirOfflineError
+from siltstone.lazy import LazyModule
+from siltstone.log import filenames
+from siltstone.log.filesystem import File, FileSystem
 from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import HEADER_SIZE
 from siltstone.records.siphash import siphash128_low
 
-Uint64s = NDArray[np.uint64]
-Uint32s = NDArray[np.uint32]
-Int64s = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")  # A lookup does without.
 
 BLOCK_ENTRIES: Final = 256
-ENTRY_DTYPE: Final = np.dtype(
-    [("hash", "<u8"), ("relative_offset", "<u4"), ("position", "<u4")]
-)  # of the record, and of the batch that it is in
+ENTRY_BYTES: Final = 16
 
 _MAGIC: Final = b"SILTKEYS"
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct("<8sIIqqqq16sIIII")
 _SAMPLES: Final = 16
+_BLOCK_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
+_LOW_BITS: Final = 0xFFFFFFFF
 
 
 class KeyPosition(NamedTuple):
@@ -58,29 +62,48 @@ def pack_key_index(
     file: File,
     covered: IndexedRange,
     hash_key: bytes,
-    entries: NDArray[np.void],
-    positions: Int64s,
+    entries: "NDArray[np.uint64]",
+    positions: "NDArray[np.int64]",
 ) -> bytes:
-    """Return the bytes of an index; `positions` are those of all batches that it covers."""
-    entries = entries[np.lexsort((entries["relative_offset"], entries["hash"]))]
+    """Return the bytes of an index; `positions` are those of all batches that it covers.
+
+    `entries` are rows of two words, by hash and offset: the hash, and the relative offset with the
+    position above it.
+    """
     picked = np.unique(np.linspace(0, len(positions) - 1, _SAMPLES).astype(np.int64))
     samples = positions[picked] if len(positions) else positions
-    blocks = [
-        entries[at : at + BLOCK_ENTRIES].tobytes() for at in range(0, len(entries), BLOCK_ENTRIES)
-    ]
+    rows = entries.astype("<u8", copy=False).tobytes()
+    blocks = [memoryview(rows)[at : at + _BLOCK_BYTES] for at in range(0, len(rows), _BLOCK_BYTES)]
     tables = b"".join(
         (
             samples.astype("<i8").tobytes(),
-            entries["hash"][::BLOCK_ENTRIES].astype("<u8").tobytes(),
+            entries[::BLOCK_ENTRIES, 0].astype("<u8").tobytes(),
             np.array([crc32c(block) for block in blocks], "<u4").tobytes(),
         )
     )
     fields = (
         *(_MAGIC, _VERSION, BLOCK_ENTRIES, *covered, len(entries), hash_key),
-        *(len(samples), _sign_samples(file, samples), crc32c(tables)),
+        *(len(samples), _sign_samples(file, samples.tolist()), crc32c(tables)),
     )
     header_crc = crc32c(_HEADER.pack(*fields, 0)[:-4])
-    return b"".join((_HEADER.pack(*fields, header_crc), tables, *blocks))
+    return b"".join((_HEADER.pack(*fields, header_crc), tables, rows))
+
+
+def put_key_index(fs: FileSystem, directory: Path, base_offset: int, data: bytes) -> None:
+    """Put an index beside its segment, in the place of an earlier one.
+
+    Not durable: what a loss of power leaves of it fails its checksum.
+    """
+    temporary = directory / filenames.pass_file_name(
+        "keys", uuid.uuid4().hex, base_offset, filenames.KEY_INDEX
+    )
+    try:
+        fs.write_file(temporary, data, durable=False)
+        fs.rename(temporary, filenames.key_index_path(directory, base_offset))
+    except BaseException:
+        with contextlib.suppress(LogDirOfflineError):
+            fs.unlink(temporary)
+        raise
 
 
 class KeyIndex:
@@ -105,13 +128,15 @@ class KeyIndex:
         fences_at = _HEADER.size + 8 * sample_count
         crcs_at = fences_at + 8 * block_count
         self._entries_at = crcs_at + 4 * block_count
-        if len(data) != self._entries_at + self.entry_count * ENTRY_DTYPE.itemsize:
+        if len(data) != self._entries_at + self.entry_count * ENTRY_BYTES:
             raise CorruptIndexError(path, f"{len(data)} bytes are not what its header says")
         if crc32c(data[_HEADER.size : self._entries_at]) != tables_crc:
             raise CorruptIndexError(path, "its tables fail the checksum")
-        self._samples = np.frombuffer(data, "<i8", sample_count, _HEADER.size)
-        self._fences = np.frombuffer(data, "<u8", block_count, fences_at)
-        self._block_crcs = np.frombuffer(data, "<u4", block_count, crcs_at)
+        tables = memoryview(data)
+        # As they lie: this is for processors that are little-endian.
+        self._samples = tables[_HEADER.size : fences_at].cast("q")
+        self._fences = tables[fences_at:crcs_at].cast("Q")
+        self._block_crcs = tables[crcs_at : self._entries_at].cast("I")
 
     @classmethod
     def open(cls, path: Path) -> "KeyIndex | None":
@@ -128,7 +153,7 @@ class KeyIndex:
         """Say whether a log file still begins with the bytes that the index was made from."""
         return (
             file.size_bytes() >= self.covered.covered_bytes
-            and _sign_samples(file, self._samples) == self._samples_crc
+            and _sign_samples(file, self._samples.tolist()) == self._samples_crc
         )
 
     def hash(self, key: bytes) -> int:
@@ -137,30 +162,25 @@ class KeyIndex:
 
     def find(self, hashed: int) -> Iterator[KeyPosition]:
         """Yield the records whose key has this hash, last one first."""
-        wanted = np.uint64(hashed)
-        first = max(int(np.searchsorted(self._fences, wanted, "left")) - 1, 0)
-        stop = int(np.searchsorted(self._fences, wanted, "right"))
+        first = max(bisect_left(self._fences, hashed) - 1, 0)
+        stop = bisect_right(self._fences, hashed)
         for number in reversed(range(first, stop)):
-            block = self._block(number)
-            hashes = block["hash"]
-            low = int(np.searchsorted(hashes, wanted, "left"))
-            high = int(np.searchsorted(hashes, wanted, "right"))
-            for slot in reversed(range(low, high)):
-                yield KeyPosition(
-                    self.covered.base_offset + int(block["relative_offset"][slot]),
-                    int(block["position"][slot]),
-                )
+            words = self._block(number)
+            hashes = words[::2].tolist()
+            for slot in reversed(range(bisect_left(hashes, hashed), bisect_right(hashes, hashed))):
+                place = words[2 * slot + 1]
+                yield KeyPosition(self.covered.base_offset + (place & _LOW_BITS), place >> 32)
 
-    def _block(self, number: int) -> NDArray[np.void]:
-        start = self._entries_at + number * BLOCK_ENTRIES * ENTRY_DTYPE.itemsize
-        data = self._data[start : start + BLOCK_ENTRIES * ENTRY_DTYPE.itemsize]
-        if crc32c(data) != int(self._block_crcs[number]):
+    def _block(self, number: int) -> "memoryview[int]":
+        start = self._entries_at + number * _BLOCK_BYTES
+        data = self._data[start : start + _BLOCK_BYTES]
+        if crc32c(data) != self._block_crcs[number]:
             raise CorruptIndexError(self.path, f"block {number} fails the checksum")
-        return np.frombuffer(data, ENTRY_DTYPE)
+        return memoryview(data).cast("Q")
 
 
-def _sign_samples(file: File, positions: Int64s) -> int:
+def _sign_samples(file: File, positions: Sequence[int]) -> int:
     crc = 0
-    for position in positions.tolist():
+    for position in positions:
         crc = crc32c(file.read(position, HEADER_SIZE), crc)
     return crc

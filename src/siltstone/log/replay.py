@@ -7,18 +7,22 @@ and the last five can leave a trace.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.lazy import LazyModule
 from siltstone.log.producer_entry import REMEMBERED_BATCHES
 from siltstone.log.producer_state import CompletedTxn, ProducerState
 from siltstone.log.segment import Segment
 from siltstone.records.batch import read_batch, read_header
 from siltstone.records.layout import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT
 from siltstone.records.scan import Batches, Walk, walk
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
 _CHUNK_BYTES: Final = 8 << 20
 
@@ -41,7 +45,7 @@ def replay_chunk(
     state.update_map_end_offset(int(batches["last_offset"][-1]) + 1)
 
 
-def find_telling(batches: Batches) -> NDArray[np.intp]:
+def find_telling(batches: Batches) -> "NDArray[np.intp]":
     """Return the slots of the batches without which the state would be another, in log order."""
     slots = np.flatnonzero(batches["producer_id"] >= 0)
     by_producer = slots[np.argsort(batches["producer_id"][slots], kind="stable")]

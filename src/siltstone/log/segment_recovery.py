@@ -6,11 +6,10 @@ with a flush, or a reader could not get past the damage.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from siltstone.errors import CorruptBatchError, DecodeError
+from siltstone.lazy import LazyModule
 from siltstone.log.index_entries import IndexBuilder
 from siltstone.log.leader_epochs import LeaderEpochs
 from siltstone.log.producer_state import ProducerState
@@ -20,6 +19,11 @@ from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import is_legacy_batch, read_header
 from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET
 from siltstone.records.scan import Walk, walk
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")
 
 _CHUNK_BYTES: Final = 8 << 20
 

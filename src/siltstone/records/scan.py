@@ -6,10 +6,7 @@ plain code of `batch`, which is asked for that one batch and must refuse it as w
 
 import functools
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from siltstone.errors import (
     ChecksumError,
@@ -17,6 +14,7 @@ from siltstone.errors import (
     MalformedDataError,
     TruncatedDataError,
 )
+from siltstone.lazy import LazyModule
 from siltstone.records.batch import Batch, read_batch
 from siltstone.records.layout import (
     CODEC_MASK,
@@ -27,9 +25,16 @@ from siltstone.records.layout import (
 from siltstone.records.record import RecordField, malformed_record
 from siltstone.records.varint import Buffer
 
-Bytes = NDArray[np.uint8]
-Batches = NDArray[Any]  # of kernels.BATCH_DTYPE
-Records = NDArray[Any]  # of kernels.RECORD_DTYPE
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Batches = NDArray[Any]  # of kernels.BATCH_DTYPE
+    Records = NDArray[Any]  # of kernels.RECORD_DTYPE
+else:
+    np = LazyModule("numpy")
+    Bytes = Batches = Records = Any
 
 # Enough for a chunk of 8 MiB in batches of 16 kB; a fuller chunk takes other rounds, larger ones:
 # they would be fresh memory each time, which takes longer than the walk.
@@ -137,7 +142,7 @@ def scan(data: Buffer, batches: Batches, *, limit_bytes: int) -> Scan:
     return Scan(batches, records, tuple(payloads))
 
 
-def _make_room(batches: Batches, payload_bytes: NDArray[Any]) -> Records | None:
+def _make_room(batches: Batches, payload_bytes: "NDArray[Any]") -> Records | None:
     """Make an array for the records; None if a batch says it has more than fit its payload.
 
     A count is believed only this far, or a batch of a hundred bytes could ask for all memory.

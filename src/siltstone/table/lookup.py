@@ -9,7 +9,6 @@ import logging
 import os
 import threading
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,7 +17,7 @@ from siltstone.errors import CorruptIndexError, LogDirOfflineError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.filesystem import File, FileSystem
-from siltstone.log.key_index import KeyIndex
+from siltstone.log.key_index import KeyIndex, put_key_index
 from siltstone.log.log_reader import LogReader
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.segment import Segment
@@ -190,7 +189,7 @@ class PartitionLookup:
     ) -> _Indexed:
         """Build an index and leave it for those who come after, if the disk lets us."""
         # Here, for it brings along the compiler, which a lookup mostly does without.
-        indexing = importlib.import_module("siltstone.cleaner.key_indexing")
+        indexing = importlib.import_module("siltstone.cleaner.key_indexing.segments")
         end_offset = log.last_stable_offset
         data: bytes = indexing.build_key_index(
             segment.file,
@@ -201,13 +200,8 @@ class PartitionLookup:
             others[0].key_index.hash_key if others else None,
         )
         path = filenames.key_index_path(segment.directory, segment.base_offset)
-        temporary = segment.directory / filenames.pass_file_name(
-            "keys", uuid.uuid4().hex, segment.base_offset, filenames.KEY_INDEX
-        )
         try:
-            # Not durable: what a loss of power leaves of it fails its checksum.
-            self._fs.write_file(temporary, data, durable=False)
-            self._fs.rename(temporary, path)
+            put_key_index(self._fs, segment.directory, segment.base_offset, data)
         except (LogDirOfflineError, FileNotFoundError):
             logger.debug("%s cannot be written", path)
         return _Indexed(segment.file, inode, KeyIndex(path, data))

@@ -95,6 +95,7 @@ def test_a_log_that_is_due_is_cleaned_and_then_is_not_due_any_more(house: House)
     after = house.values(partition)
     assert len(after) < len(before)
     assert after[-2:] == before[-2:]
+    assert list(house.manager.get_log(partition).directory.glob("*.keyindex"))
     assert house.cleaner.figures[partition].pass_count == 1
     assert house.cleaner.figures[partition].removed_records == len(before) - len(after)
 

@@ -8,7 +8,7 @@ import pytest
 from siltstone.errors import CorruptIndexError
 from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
-from siltstone.log.key_index import ENTRY_DTYPE, IndexedRange, KeyIndex, pack_key_index
+from siltstone.log.key_index import ENTRY_BYTES, IndexedRange, KeyIndex, pack_key_index
 from siltstone.log.log_reader import LogReader
 from siltstone.table.lookup import PartitionLookup
 from tests.support.make_log import PARTITION, MadeLog, MakeLog
@@ -49,7 +49,7 @@ def test_whatever_is_wrong_with_an_index_is_noticed(
     values_in(log)
     path = index_paths(log)[0]
     sound = path.read_bytes()
-    entries_at = len(sound) - 2 * ENTRY_DTYPE.itemsize  # a and b
+    entries_at = len(sound) - 2 * ENTRY_BYTES  # a and b
     for position in range(len(sound)):
         broken = bytearray(sound)
         broken[position] ^= 0x40
@@ -101,9 +101,9 @@ def test_keys_with_equal_hashes_are_all_found(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"x" * 100)
     file = FileSystem().open(tmp_path / "log")
     # More of one hash than a block holds, between others.
-    entries = np.zeros(1000, ENTRY_DTYPE)
-    entries["hash"] = [5] * 100 + [7] * 600 + [2**63 + 9] * 300
-    entries["relative_offset"] = np.arange(1000)
+    entries = np.zeros((1000, 2), np.uint64)
+    entries[:, 0] = [5] * 100 + [7] * 600 + [2**63 + 9] * 300
+    entries[:, 1] = np.arange(1000)
     covered = IndexedRange(10, 100, 2000)
     data = pack_key_index(file, covered, bytes(16), entries, np.zeros(1, np.int64))
 
@@ -120,7 +120,7 @@ def test_keys_with_equal_hashes_are_all_found(tmp_path: Path) -> None:
 def test_an_empty_index_finds_nothing(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"")
     file = FileSystem().open(tmp_path / "log")
-    nothing = np.empty(0, ENTRY_DTYPE)
+    nothing = np.empty((0, 2), np.uint64)
     covered = IndexedRange(0, 0, 0)
     data = pack_key_index(file, covered, bytes(16), nothing, np.empty(0, np.int64))
 

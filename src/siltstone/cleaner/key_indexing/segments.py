@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from siltstone.cleaner import kernels
 from siltstone.cleaner.batch_modes import TrackedModes
 from siltstone.cleaner.chunks import iter_chunks
+from siltstone.cleaner.key_indexing.entries import sort_entries
 from siltstone.cleaner.key_marks import KeyMarks
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
-from siltstone.log.key_index import ENTRY_DTYPE, IndexedRange, pack_key_index
+from siltstone.log.key_index import IndexedRange, pack_key_index
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.scan import scan
@@ -52,13 +53,13 @@ def build_key_index(
         counts = batches["record_count"].astype(np.int64)
         batch_positions.append(np.repeat(batches["position"] + chunk.position, counts))
 
-    entries = np.empty(0, ENTRY_DTYPE)
+    entries = np.empty((0, 2), np.uint64)
     if offsets:
-        packed = keys.pack(1)[0]
-        ordinals = ((packed[:, 1] & _ORDINAL_BITS) >> np.uint64(1)).astype(np.int64)
-        entries = np.empty(len(packed), ENTRY_DTYPE)
-        entries["hash"] = packed[:, 0]
-        entries["relative_offset"] = np.concatenate(offsets)[ordinals] - base_offset
-        entries["position"] = np.concatenate(batch_positions)[ordinals]
+        entries = keys.pack(1)[0]
+        ordinals = ((entries[:, 1] & _ORDINAL_BITS) >> np.uint64(1)).astype(np.int64)
+        places = np.concatenate(batch_positions)[ordinals].astype(np.uint64)
+        relative = (np.concatenate(offsets)[ordinals] - base_offset).astype(np.uint64)
+        entries[:, 1] = places << np.uint64(32) | relative
+        entries = sort_entries(entries)
     covered = IndexedRange(base_offset, covered_bytes, end_offset)
     return pack_key_index(file, covered, hash_key, entries, np.concatenate(all_positions))
