@@ -9,6 +9,7 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' >/dev/null 2>&1 && e
 WORKERS ?= 2
 PYTEST_ARGS ?=
 NAME ?=
+ROWS ?=
 LOCK_ARGS ?=
 
 PYTEST := $(BIN)/python -m pytest
@@ -56,9 +57,9 @@ java: ## check for Java 17; install it if root on Debian
 java-build: ## check for Java 17 with javac, and Maven; install them if root on Debian
 	@sh scripts/ensure-java.sh build
 
-bench: install java ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>
+bench: install java ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>, ROWS="text;text"
 	@set -e; for file in benchmarks/bench_$(or $(NAME),*).py; do \
-		echo "bench: $$file"; $(BIN)/python "$$file"; done
+		echo "bench: $$file"; $(BIN)/python "$$file" --rows "$(ROWS)"; done
 	@$(BIN)/python benchmarks/report.py
 
 lint: install ## ruff format --check, ruff check, mypy --strict, lint-imports

@@ -179,7 +179,7 @@ def main() -> None:
             total_bytes = sum(map(len, batches))
             timed_bytes = total_bytes - sum(map(len, batches[:UNTIMED_BATCH_COUNT]))
             record_count = batch_count * shape.record_count
-            report.measure(
+            report.maybe_measure(
                 Case(
                     name=f"append, {name}",
                     ours=Side(

@@ -225,7 +225,7 @@ def compare_costs(result: CaseResult) -> dict[str, Any]:
 def measure_all(report: Report, ours: Bench, kafka: Bench, workloads: Sequence[Produce]) -> None:
     """Measure every workload on both sides, and note what each cost."""
     for workload in workloads:
-        result = report.measure(
+        result = report.maybe_measure(
             Case(
                 name=workload.name,
                 ours=Side("silt", partial(ours.produce, workload)),
@@ -240,7 +240,7 @@ def measure_all(report: Report, ours: Bench, kafka: Bench, workloads: Sequence[P
     first = workloads[0]
     topics = {id(ours): ours.fill(first), id(kafka): kafka.fill(first)}
     name = f"fetch {first.record_bytes} B, 1 partition"
-    result = report.measure(
+    result = report.maybe_measure(
         Case(
             name=name,
             ours=Side("silt", partial(ours.consume, topics[id(ours)], first)),
@@ -252,7 +252,7 @@ def measure_all(report: Report, ours: Bench, kafka: Bench, workloads: Sequence[P
     )
     note(report, name, result)
     single = Produce(report.options.scaled(20_000), 100)
-    result = report.measure(
+    result = report.maybe_measure(
         Case(
             name="single records, 2,000 a second",
             ours=Side("silt", partial(ours.produce, single, throughput=2000)),
@@ -264,7 +264,9 @@ def measure_all(report: Report, ours: Bench, kafka: Bench, workloads: Sequence[P
     note(report, "single records", result)
 
 
-def note(report: Report, name: str, result: CaseResult) -> None:
+def note(report: Report, name: str, result: CaseResult | None) -> None:
+    if result is None:
+        return
     costs = compare_costs(result)
     report.notes[name] = costs
     for cost, values in costs.items():

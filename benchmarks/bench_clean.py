@@ -10,10 +10,12 @@ eight partitions. Segments are of 512 MB, all in the page cache. On both sides a
 from the plan to files that are in place and durable. Kafka: its `Cleaner`, one thread as by
 default, in a JVM that stays (both compilers, 3 GiB), a map that holds all keys, and the seconds of
 its own log line. Ours: `local[2]` and `local[1]`, warm, with the commit; or the kernels alone, in
-one process. Spark's window function reads ready-made Parquet and writes Parquet, in a Spark of its
-own (both compilers, 4 GiB, two cores).
+one process. Before a row against Kafka both sides warm up with passes over a smaller log of the
+same shape, Kafka with three. Spark's window function reads ready-made Parquet and writes Parquet,
+in a Spark of its own (both compilers, 4 GiB, two cores). Long rows have fewer rounds: one for 20 M
+keys, eight partitions and the window function.
 
-Command: python benchmarks/bench_clean.py [--quick] [--only TEXT]
+Command: python benchmarks/bench_clean.py [--quick] [--rows TEXT]
 """
 
 import sys
@@ -47,6 +49,8 @@ MILLION: Final = 1_000_000
 PARTITION_COUNT: Final = 8
 SMALL_RECORD_COUNT: Final = 2000
 GROWTH: Final = (4, 16)
+WARM_UP_RECORDS: Final = 500_000
+KAFKA_WARM_UP_PASSES: Final = 3  # until its JVM has compiled what is hot
 
 COSTS: Final = "Every CRC is checked, and every key is hashed with SipHash-128."
 FLOOR_COSTS: Final = "A job, two walks, and the fsync of each new file and of the directory."
@@ -59,6 +63,7 @@ class CleanBench:
         self._options = options
         self._directory = directory
         self._engines = Engines()
+        self._warm_up_logs: dict[BatchShape, KeyedLogs] = {}
         rival = find_kafka()
         self._kafka = None if rival is None else KafkaCleaner(rival.harness)
         self.report = Report(
@@ -86,44 +91,32 @@ class CleanBench:
         ]
         try:
             for name, part in parts:
-                if self._options.wants(name):
+                if self._options.wants_part(name):
                     part(name)
         finally:
             self._engines.close()
             if self._kafka is not None:
                 self._kafka.close()
-        if self._kafka is not None and self._kafka.first_seconds is not None:
-            self.report.notes["Kafka's first pass, its JVM being cold"] = self._kafka.first_seconds
 
     def small_records(self, name: str) -> None:
         """5 M x 125 B: the table's first line, and every engine on it."""
         with self._logs(name, SMALL_RECORDS, 5 * MILLION, 500_000) as logs:
-            passes = Passes(logs)
-            spark = partial(passes.on_spark, self._engines)
-            self._against_kafka(name, logs, Side("Spark, 2 cores", spark), goal=15)
-            self._against_kafka(
-                f"{name}, local[1]",
-                logs,
-                Side("Spark, 1 core", partial(passes.on_spark, self._engines, 1)),
-                rounds=2,
-            )
-            local = Side("kernels alone", partial(passes.in_process, commits=False))
-            self.report.measure(
+            self._against_kafka(name, logs, goal=15)
+            local = Side("kernels alone", partial(Passes(logs).in_process, commits=False))
+            self.report.maybe_measure(
                 self._case(
                     f"{name}, kernels alone", logs, local, goal_mb_per_second=625 / 0.4, costs=COSTS
                 )
             )
-            self._against_window(f"{name}, latest value of each key", logs, spark)
+            self._against_window(f"{name}, latest value of each key", logs)
 
     def large_records(self, name: str) -> None:
         """1 M x 1 kB: where `cp` is the limit."""
         with self._logs(name, KILOBYTE_RECORDS, MILLION, 100_000) as logs:
-            passes = Passes(logs)
-            spark = Side("Spark, 2 cores", partial(passes.on_spark, self._engines))
-            self._against_kafka(name, logs, spark, goal=5)
+            self._against_kafka(name, logs, goal=5)
             target = self._directory / "cp"
-            unsynced = partial(passes.on_spark, self._engines, commits=False)
-            self.report.measure(
+            unsynced = partial(Passes(logs).on_spark, self._engines, commits=False)
+            self.report.maybe_measure(
                 self._case(
                     f"{name}, neither durable",
                     logs,
@@ -131,13 +124,14 @@ class CleanBench:
                     reference=Side("cp", partial(copy_files, logs, target, durably=False)),
                     goal_ratio=1,
                     costs=COSTS,
-                )
+                ),
+                max_repetitions=3,
             )
-            self.report.measure(
+            self.report.maybe_measure(
                 self._case(
                     f"{name}, both durable",
                     logs,
-                    spark,
+                    self._on_spark(logs),
                     reference=Side("cp, sync", partial(copy_files, logs, target, durably=True)),
                     goal_ratio=1,
                     costs=COSTS,
@@ -149,46 +143,35 @@ class CleanBench:
         """5 M x 125 B in compressed batches."""
         shape = replace(SMALL_RECORDS, codec=codec)
         with self._logs(name, shape, 5 * MILLION, 500_000) as logs:
-            spark = Side("Spark, 2 cores", partial(Passes(logs).on_spark, self._engines))
-            self._against_kafka(name, logs, spark, goal=5, rounds=3)
+            self._against_kafka(name, logs, goal=5, rounds=2)
 
     def many_keys(self, name: str, record_count: int, rounds: int) -> None:
         """Nine of ten records stay."""
         key_count = record_count * 10 // 11
         with self._logs(name, SMALL_RECORDS, record_count, key_count) as logs:
-            spark = Side("Spark, 2 cores", partial(Passes(logs).on_spark, self._engines))
-            self._against_kafka(name, logs, spark, goal=10, rounds=rounds)
+            self._against_kafka(name, logs, goal=10, rounds=rounds)
 
     def many_partitions(self, name: str) -> None:
         """Eight partitions in one job, on one core and on two."""
         shape, count, keys = SMALL_RECORDS, 5 * MILLION // 2, 250_000
         with self._logs(name, shape, count, keys, PARTITION_COUNT) as logs:
-            passes = Passes(logs)
-            two = Side("Spark, 2 cores", partial(passes.on_spark, self._engines))
-            one = Side("Spark, 1 core", partial(passes.on_spark, self._engines, 1))
-            self._against_kafka(name, logs, two, goal=15, rounds=1)
-            self.report.measure(
+            self._against_kafka(name, logs, goal=15, rounds=1)
+            two, one = self._on_spark(logs), self._on_spark(logs, 1)
+            self.report.maybe_measure(
                 self._case(f"{name}, cores", logs, two, reference=one, goal_ratio=1.8, costs=COSTS),
-                max_repetitions=3,
+                max_repetitions=2,  # there is one context at a time: each turn starts another
             )
 
     def growth(self, name: str) -> None:
-        """Hold a log of many times the size against the small one, so many times."""
-        base = 5 * MILLION // 4
-        for keys_grow in (False, True):
+        """Hold a log of many times the size, and keys, against the small one, so many times."""
+        base = 5 * MILLION // 8
+        with self._logs(f"{name}, 1x", SMALL_RECORDS, base, base // 10) as small:
             for factor in GROWTH:
-                key_factor = factor if keys_grow else 1
-                keys = "keys too" if keys_grow else "same keys"
-                with (
-                    self._logs(f"{name}, base", SMALL_RECORDS, base, base // 10) as small,
-                    self._logs(
-                        f"{name}, {factor}x, {keys}",
-                        SMALL_RECORDS,
-                        factor * base,
-                        key_factor * base // 10,
-                    ) as large,
-                ):
-                    self._measure_growth(f"{name}, {factor}x, {keys}", factor, small, large)
+                row = f"{name}, {factor}x"
+                if not self._options.wants_row(row):
+                    continue
+                with self._logs(row, SMALL_RECORDS, factor * base, factor * base // 10) as large:
+                    self._measure_growth(row, factor, small, large)
 
     def _measure_growth(self, name: str, factor: int, small: KeyedLogs, large: KeyedLogs) -> None:
         def run_small() -> Work:
@@ -206,19 +189,16 @@ class CleanBench:
                 goal_ratio=1 / 1.05,
                 costs="A larger table of keys fits less of the caches.",
             ),
-            max_repetitions=3,
+            max_repetitions=2,
         )
 
     def memory(self, name: str) -> None:
         """Find out what a worker needs for 10 M keys in 1.25 GB."""
         count = 10 * MILLION
         with self._logs(name, SMALL_RECORDS, count + count // 20, count) as logs:
-            self.report.measure(
+            self.report.maybe_measure(
                 self._case(
-                    f"{name}, memory",
-                    logs,
-                    Side("Spark, 2 cores", partial(Passes(logs).on_spark, self._engines)),
-                    limits={"worker MiB": 1024},
+                    f"{name}, memory", logs, self._on_spark(logs), limits={"worker MiB": 1024}
                 ),
                 max_repetitions=1,
             )
@@ -230,13 +210,13 @@ class CleanBench:
         path = self._directory / "small"
         logs = KeyedLogs(path, Workload(shape=SMALL_RECORDS, record_count=count, key_count=keys))
         self.report.shape[name] = logs.workload.describe()
-        passes = Passes(logs)
-        spark = Side("Spark, 2 cores", partial(passes.on_spark, self._engines))
-        self._against_kafka(f"{name}, warm", logs, spark, costs=FLOOR_COSTS)
-        local = Side("kernels alone", passes.in_process)
-        self.report.measure(self._case(f"{name}, kernels alone", logs, local, costs=FLOOR_COSTS))
+        self._against_kafka(f"{name}, warm", logs, costs=FLOOR_COSTS, rounds=5)
+        local = Side("kernels alone", Passes(logs).in_process)
+        self.report.maybe_measure(
+            self._case(f"{name}, kernels alone", logs, local, costs=FLOOR_COSTS)
+        )
         self._engines.close()
-        self.report.measure(
+        self.report.maybe_measure(
             self._case(
                 f"{name}, silt compact",
                 logs,
@@ -248,24 +228,55 @@ class CleanBench:
         )
         logs.delete()
 
+    def _on_spark(self, logs: KeyedLogs, core_count: int = 2) -> Side:
+        """Give our side, which warms up with a pass over a smaller log."""
+
+        def run(logs: KeyedLogs) -> Work:
+            return Passes(logs).on_spark(self._engines, core_count)
+
+        return Side(
+            f"Spark, {core_count} core{'s' if core_count > 1 else ''}",
+            partial(run, logs),
+            lambda: run(self._smaller(logs)),
+        )
+
+    def _on_kafka(self, kafka: KafkaCleaner, logs: KeyedLogs) -> Side:
+        def warm_up() -> None:
+            for _ in range(KAFKA_WARM_UP_PASSES):
+                kafka.run(self._smaller(logs))
+
+        return Side("Kafka", partial(kafka.run, logs), warm_up)
+
+    def _smaller(self, logs: KeyedLogs) -> KeyedLogs:
+        """Return a log of the same shape to warm up with, made once."""
+        shape = logs.workload.shape
+        if shape not in self._warm_up_logs:
+            count = min(WARM_UP_RECORDS, logs.record_count)
+            workload = Workload(shape=shape, record_count=count, key_count=max(1, count // 10))
+            path = self._directory / f"warm-up-{len(self._warm_up_logs)}"
+            self._warm_up_logs[shape] = KeyedLogs(path, workload)
+        return self._warm_up_logs[shape]
+
     def _against_kafka(
         self,
         name: str,
         logs: KeyedLogs,
-        ours: Side,
         *,
         goal: float | None = None,
         rounds: int = 3,
         costs: str = COSTS,
     ) -> None:
-        kafka = self._kafka
-        reference = None if kafka is None else Side("Kafka", partial(kafka.run, logs))
-        self.report.measure(
-            self._case(name, logs, ours, reference=reference, goal_ratio=goal, costs=costs),
+        reference = None if self._kafka is None else self._on_kafka(self._kafka, logs)
+        self.report.maybe_measure(
+            self._case(
+                name, logs, self._on_spark(logs), reference=reference, goal_ratio=goal, costs=costs
+            ),
             max_repetitions=rounds,
         )
 
-    def _against_window(self, name: str, logs: KeyedLogs, spark: Callable[[], Work]) -> None:
+    def _against_window(self, name: str, logs: KeyedLogs) -> None:
+        if not self._options.wants_row(name):
+            return
         lines = self._directory / "records"
         write_lines(logs, lines)
         window = WindowFunction(lines, logs)
@@ -274,12 +285,12 @@ class CleanBench:
                 self._case(
                     name,
                     logs,
-                    Side("Spark, 2 cores", spark),
+                    self._on_spark(logs),
                     reference=Side("window function", window.run),
                     goal_ratio=10,
                     costs=COSTS,
                 ),
-                max_repetitions=2,
+                max_repetitions=1,
             )
         finally:
             window.close()

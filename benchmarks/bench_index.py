@@ -145,7 +145,7 @@ def main() -> None:
             run: Callable[[], Work],
             goal: float | None = None,
         ) -> None:
-            report.measure(
+            report.maybe_measure(
                 Case(
                     name=name,
                     ours=Side("index", run),

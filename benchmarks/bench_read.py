@@ -149,7 +149,7 @@ def main() -> None:
             ("read, CRC, every record indexed", index_records, None, ""),
         ]
         for name, look, goal_ratio, costs in rows:
-            report.measure(
+            report.maybe_measure(
                 Case(
                     name=name,
                     ours=Side("log", partial(read_log, log, look)),

@@ -4,14 +4,14 @@ Question: how many bytes a second does recover_segment work through (CRC of ever
 state, both indexes written anew), against `cat` of the same file to /dev/null? And how long does
 Kafka take to recover the same directory?
 
-Workload: a segment of 1 GB in 16 kB batches of 1 kB records, and one of 256 MB in batches of one
+Workload: a segment of 1 GB in 16 kB batches of 1 kB records, and one of 64 MB in batches of one
 record of 125 B; each once without producer ids and once from one idempotent producer, whose
 sequences must be replayed batch by batch. No index is there before. Everything is in the page
 cache. Kernels are compiled and loaded before the clock runs, except in the rows against Kafka:
 there both open the whole directory, unclean and without a recovery point, in a fresh process, and
 the seconds are those of the log manager alone (Kafka with a heap of 1 GiB and both compilers).
 
-Command: python benchmarks/bench_recovery.py [--quick]
+Command: python benchmarks/bench_recovery.py [--quick] [--rows TEXT]
 """
 
 import os
@@ -50,6 +50,7 @@ from siltstone.log.segment import Segment
 from siltstone.log.segment_recovery import recover_segment
 
 PARTITION: Final = TopicPartition("bench", 0)
+WHOLE_ROUNDS: Final = 3  # each starts a Python and a JVM
 
 COSTS: Final = (
     "A batch without a producer id is handled by the kernels alone. One with a producer id is also "
@@ -137,8 +138,8 @@ def main() -> None:
     rows: list[tuple[str, BatchShape, int]] = [
         ("16 kB batches", KILOBYTE_RECORDS, 1_000_000_000),
         ("16 kB batches, idempotent", replace(KILOBYTE_RECORDS, producer_id=4711), 1_000_000_000),
-        ("single records", SINGLE_RECORDS, 256_000_000),
-        ("single records, idempotent", replace(SINGLE_RECORDS, producer_id=4711), 256_000_000),
+        ("single records", SINGLE_RECORDS, 64_000_000),
+        ("single records, idempotent", replace(SINGLE_RECORDS, producer_id=4711), 64_000_000),
     ]
     shape_facts: dict[str, Any] = {}
     with work_directory(options) as directory:
@@ -151,6 +152,8 @@ def main() -> None:
             versions={} if kafka is None else kafka.versions,
         )
         for name, shape, full_bytes in rows:
+            if not options.wants_part(name):
+                continue
             facts = shape.describe()
             batch_count = options.scaled(full_bytes // facts["batch_bytes"])
             shape_facts[name] = {"batch_count": batch_count, **facts}
@@ -158,7 +161,7 @@ def main() -> None:
             path = directory / "case"
             path.mkdir()
             bench = RecoveryBench(path, shape, batch_count)
-            report.measure(
+            report.maybe_measure(
                 Case(
                     name=name,
                     ours=Side("recover_segment", bench.recover),
@@ -169,7 +172,7 @@ def main() -> None:
                 )
             )
             if kafka is not None and not (options.is_quick and shape is not KILOBYTE_RECORDS):
-                report.measure(
+                report.maybe_measure(
                     Case(
                         name=f"{name}, whole directory",
                         ours=Side("siltstone", bench.open_ours),
@@ -177,7 +180,8 @@ def main() -> None:
                         size_bytes=bench.size_bytes,
                         record_count=bench.record_count,
                         costs=COSTS,
-                    )
+                    ),
+                    max_repetitions=WHOLE_ROUNDS,
                 )
             bench.delete()
         report.write()

@@ -185,7 +185,7 @@ def main() -> None:
             lookups = options.scaled(LOOKUPS, 1000)
             is_small = full_count == KEY_COUNTS[0]
             scan = Side("scan", partial(scan_for_key, reader, key_count))
-            result = report.measure(
+            result = report.maybe_measure(
                 Case(
                     name=f"lookup, {name}",
                     ours=Side("key index", partial(look_up, table, key_count, lookups)),
@@ -195,12 +195,15 @@ def main() -> None:
                     operation_name="lookup",
                 )
             )
-            details = [run.details for run in result.runs if run.round and run.details]
+            runs = () if result is None else result.runs
+            details = [run.details for run in runs if run.round and run.details]
             for what in ("median_ms", "p99_ms"):
+                if not details:
+                    continue
                 worst = max(run[what] for run in details)
                 report.notes[f"lookup {what}, {name}, worst round"] = worst
                 print(f"lookup {what}, {name}, worst round: {worst:.3f}")
-            report.measure(
+            report.maybe_measure(
                 Case(
                     name=f"silt get, {name}",
                     ours=Side("silt get", partial(run_cold, directory, key_count)),
@@ -212,7 +215,7 @@ def main() -> None:
                 )
             )
             if is_small:
-                report.measure(
+                report.maybe_measure(
                     Case(
                         name=f"restore_into a dict, {name}",
                         ours=Side("restore_into", partial(restore, table, key_count)),

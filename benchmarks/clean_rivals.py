@@ -33,7 +33,6 @@ class KafkaCleaner:
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
         self._ops: LogOps | None = None
-        self.first_seconds: float | None = None  # of its first pass, the JVM being cold
 
     def run(self, logs: KeyedLogs) -> Work:
         """Clean all partitions one after the other; the seconds are those of its own log line."""
@@ -64,8 +63,6 @@ class KafkaCleaner:
             log.crash()
             log.forget()
         logs.check_kept(kept)
-        if self.first_seconds is None:
-            self.first_seconds = seconds
         return Work(seconds, logs.total_bytes, logs.total_records)
 
     def close(self) -> None:

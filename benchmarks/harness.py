@@ -4,17 +4,16 @@ A case compares our side with a reference on the same work, or holds ours agains
 sides run once without the clock (kernels compile, caches fill), then in turns, each round in the
 other order. Each run says what it has done, and a run that has not done all of it fails the whole
 benchmark: a wrong fast answer is no result.
+
+Every row is on the disk as soon as it is measured, so that a run that is cut off keeps what it has;
+a run of named rows then fills the gaps.
 """
 
 import argparse
 import gc
-import importlib.metadata
 import json
 import os
-import platform
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,13 +26,13 @@ from typing import Any, Final
 
 import numpy as np
 
-REPO_PATH: Final = Path(__file__).resolve().parents[1]
+from benchmarks.machine import REPO_PATH, describe_machine, describe_versions, find_commit
+
 RESULTS_PATH: Final = REPO_PATH / "benchmarks" / "results"
 # What a smoke run says is true of nothing, so it does not lie among the results.
 QUICK_RESULTS_PATH: Final = REPO_PATH / "build" / "benchmarks"
 
 MB: Final = 1_000_000
-_PACKAGES: Final = ("numpy", "numba", "llvmlite", "crc32c", "cramjam")
 _QUICK_SCALE: Final = 1 / 64
 _QUICK_REPETITIONS: Final = 1
 
@@ -59,6 +58,7 @@ class Side:
 
     name: str
     run: Callable[[], Work]
+    warm_up: Callable[[], object] | None = None  # less than a whole run; None: a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +140,13 @@ class Options:
     work_path: Path | None
     chosen: tuple[str, ...] = ()  # empty: all
 
-    def wants(self, name: str) -> bool:
-        """Say whether a part of the benchmark is to be run."""
+    def wants_row(self, name: str) -> bool:
+        """Say whether a row is to be measured."""
         return not self.chosen or any(text in name for text in self.chosen)
+
+    def wants_part(self, name: str) -> bool:
+        """Say whether there may be a wanted row among those whose names begin like this."""
+        return self.wants_row(name) or any(text.startswith(name) for text in self.chosen)
 
     def scaled(self, count: int, minimum: int = 1) -> int:
         """Return a count of the full run, as large as this run shall be."""
@@ -162,11 +166,10 @@ def parse_options(documentation: str | None, arguments: Sequence[str] | None = N
     parser.add_argument("--output", type=Path, help="directory for the result")
     parser.add_argument("--dir", type=Path, help="directory for the data, on the disk to measure")
     parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="only the parts with this in their name; written to build/benchmarks",
+        "--rows",
+        default="",
+        metavar="TEXT[;TEXT...]",
+        help="only rows with this in their name; the others stay as the newest result has them",
     )
     given = parser.parse_args(arguments)
     is_quick: bool = given.quick
@@ -176,10 +179,9 @@ def parse_options(documentation: str | None, arguments: Sequence[str] | None = N
         is_quick=is_quick,
         scale=scale or (_QUICK_SCALE if is_quick else 1.0),
         repetitions=repetitions or (_QUICK_REPETITIONS if is_quick else 5),
-        output_path=given.output
-        or (QUICK_RESULTS_PATH if is_quick or given.only else RESULTS_PATH),
+        output_path=given.output or (QUICK_RESULTS_PATH if is_quick else RESULTS_PATH),
         work_path=given.dir,
-        chosen=tuple(given.only),
+        chosen=tuple(filter(None, map(str.strip, given.rows.split(";")))),
     )
 
 
@@ -217,6 +219,9 @@ def measure(case: Case, repetitions: int) -> CaseResult:
     runs: list[Run] = []
     for number in range(repetitions + 1):
         for side in sides if number % 2 else reversed(sides):
+            if number == 0 and side.warm_up is not None:
+                side.warm_up()
+                continue
             touch_memory(2 * case.touch_bytes)
             gc.collect()
             work = side.run()
@@ -310,19 +315,50 @@ class Report:
     shape: dict[str, Any]
     versions: Mapping[str, str] = field(default_factory=dict)  # of rivals
     notes: dict[str, Any] = field(default_factory=dict)
-    cases: list[CaseResult] = field(default_factory=list)
+    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name
     _load_before: tuple[float, float, float] = field(default_factory=os.getloadavg)
 
+    def __post_init__(self) -> None:
+        """Take over what a run of named rows leaves as it is."""
+        if not self.options.chosen:
+            return
+        paths = sorted(self.options.output_path.glob(f"????-??-??-{self.subject}.json"))
+        newest = json.loads(paths[-1].read_text()) if paths else None
+        if newest is not None and newest["scale"] == self.options.scale:
+            self._rows = {row["name"]: row for row in newest["cases"]}
+            self.shape.update({**newest["shape"], **self.shape})
+            self.notes.update(newest["notes"])
+
     def measure(self, case: Case, max_repetitions: int | None = None) -> CaseResult:
-        """Measure a case, tell how it went, and keep it; a slow one may ask for fewer rounds."""
+        """Measure a case, tell how it went, and save it; a slow one may ask for fewer rounds."""
         repetitions = self.options.repetitions
+        load = os.getloadavg()
         result = measure(case, min(repetitions, max_repetitions or repetitions))
-        self.cases.append(result)
+        self._rows[case.name] = {
+            **asdict(result),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": find_commit(),
+            "load_average": load,
+        }
         print(format_line(result), flush=True)
+        self._save()
         return result
 
+    def maybe_measure(self, case: Case, max_repetitions: int | None = None) -> CaseResult | None:
+        """Measure a case if its row is wanted."""
+        if not self.options.wants_row(case.name):
+            return None
+        return self.measure(case, max_repetitions)
+
     def write(self) -> Path:
-        """Write all to `<date>-<subject>.json`; a later run of the same day replaces it."""
+        """Write all, the notes too, and say where to."""
+        path = self._save()
+        shown = path.relative_to(REPO_PATH) if path.is_relative_to(REPO_PATH) else path
+        print(f"written to {shown}")
+        return path
+
+    def _save(self) -> Path:
+        """Write what there is to `<date>-<subject>.json`, in place of an earlier one of the day."""
         now = datetime.now(UTC)
         content = {
             "subject": self.subject,
@@ -337,14 +373,14 @@ class Report:
             "load_average": {"before": self._load_before, "after": os.getloadavg()},
             "versions": {**describe_versions(), **self.versions},
             "shape": dict(self.shape),
-            "cases": [asdict(case) for case in self.cases],
+            "cases": list(self._rows.values()),
             "notes": self.notes,
         }
         self.options.output_path.mkdir(parents=True, exist_ok=True)
         path = self.options.output_path / f"{now:%Y-%m-%d}-{self.subject}.json"
-        path.write_text(json.dumps(content, indent=1) + "\n")
-        shown = path.relative_to(REPO_PATH) if path.is_relative_to(REPO_PATH) else path
-        print(f"written to {shown}")
+        partial_path = path.with_suffix(".tmp")
+        partial_path.write_text(json.dumps(content, indent=1) + "\n")
+        partial_path.replace(path)
         return path
 
 
@@ -374,67 +410,6 @@ def _format_side(summary: Summary, operation_name: str) -> str:
     if summary.us_per_operation is not None:
         text += f", {summary.us_per_operation:.1f} us a {operation_name}"
     return text + f" (spread {summary.spread:.0%})"
-
-
-def find_commit() -> dict[str, Any]:
-    """Name the commit, and whether the tree has more than it; empty outside of a clone."""
-    git = ["git", "-C", str(REPO_PATH)]
-    try:
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-        status = subprocess.run(
-            [*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        return {}
-    if head.returncode:
-        return {}
-    return {"id": head.stdout.strip(), "is_src_changed": bool(status.stdout.strip())}
-
-
-def describe_machine(data_path: Path) -> dict[str, Any]:
-    """Describe what the numbers depend on but the code does not."""
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "cpu": _cpu_model(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "file_system": _file_system(data_path),
-    }
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _file_system(path: Path) -> str:
-    """Name the type of file system that a path lies on: tmpfs and a disk do not compare."""
-    best = ("", "unknown")
-    resolved = path.resolve()
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, mounted, kind, *_ = line.split()
-        if resolved.is_relative_to(mounted) and len(mounted) >= len(best[0]):
-            best = (mounted, kind)
-    return best[1]
-
-
-def describe_versions() -> dict[str, str]:
-    """Name the versions of all that does the work on our side."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        found[package] = importlib.metadata.version(package)
-    return found
-
-
-def java_version() -> str:
-    """Name the Java that a Kafka of ours would run on."""
-    java = shutil.which("java")
-    if java is None:
-        return "none"
-    finished = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
-    return finished.stderr.splitlines()[0]
 
 
 class Stopwatch:

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks.harness import Work, WrongAnswerError, java_version
+from benchmarks.harness import Work, WrongAnswerError
+from benchmarks.machine import java_version
 from tests.kafka.harness import Harness, ensure_harness
 from tests.kafka.jars import KAFKA_VERSION
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import REPO_PATH, RESULTS_PATH
+from benchmarks.harness import RESULTS_PATH
+from benchmarks.machine import REPO_PATH
 
 SUBJECTS: Final = ("append", "read", "index", "recovery", "load", "clean")
 _PROFILE_ROWS: Final = 8
@@ -23,7 +24,8 @@ _INTRODUCTION: Final = """\
 # Benchmarks
 
 Made by `benchmarks/report.py` from the newest `benchmarks/results/*.json` of each subject; every
-single run is there. `make bench` measures all of them anew, `make bench NAME=append` one.
+single run is there. `make bench` measures all of them anew, `make bench NAME=append` one, and
+`make bench NAME=clean ROWS="lz4;zstd"` the rows with these in their names.
 
 Only ratios and the goals count: both sides are measured in turns, in one run of one command, on the
 same bytes. Each side runs once without the clock first. A cell holds the median; a ratio is the
@@ -70,6 +72,11 @@ def _format_circumstances(result: Mapping[str, Any]) -> Iterator[str]:
         named = f"commit {commit['id'][:12]}"
         named += " with changes in src" if commit["is_src_changed"] else ""
     load = result["load_average"]["before"][0]
+    others = [
+        f"{case['name']} ({case['commit']['id'][:12]})"
+        for case in result["cases"]
+        if commit and case.get("commit", commit) not in ({}, commit)
+    ]
     yield (
         f"Measured {result['finished'][:10]} at {named}, {result['repetitions']} rounds "
         f"(`{result['file']}`): {machine['cores']} cores of {machine['cpu']}, "
@@ -79,6 +86,8 @@ def _format_circumstances(result: Mapping[str, Any]) -> Iterator[str]:
         yield "**A smoke run: the numbers mean nothing.**"
     elif result["scale"] != 1:
         yield f"**Not at full size: scaled by {result['scale']:g}.**"
+    if others:
+        yield f"Rows measured at other commits: {'; '.join(others)}."
     if load > machine["cores"] / 4:
         yield f"**The machine was not quiet: load average {load:.1f} when it began.**"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from siltstone.cleaner.manifest import read_manifests
 from siltstone.cli.main import run
 from siltstone.ids import TopicPartition
+from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
@@ -257,6 +259,87 @@ def test_what_cannot_be_done_is_refused(
     assert message in finished.err
 
 
+@pytest.mark.parametrize("suffix", [".cleaned", ".swap", ".deleted", ".log"])
+def test_ctrl_c_in_a_commit_lets_it_come_to_its_end_and_begins_no_other(
+    silt: Silt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    log_dir = tmp_path / "logs"
+    for topic in ("a", "b"):
+        make_topic(log_dir, topic, cleanup_policy="compact")
+    before = {topic: logs_of(log_dir, topic) for topic in ("a", "b")}
+    pressed: list[str] = []
+    rename = FileSystem.rename
+
+    def press_and_rename(fs: FileSystem, source: Path, target: Path) -> None:
+        if target.suffix == suffix and not pressed:
+            pressed.append(source.parent.name)
+            os.kill(os.getpid(), signal.SIGINT)
+        rename(fs, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSystem, "rename", press_and_rename)
+        finished = silt("compact", "--ignore-ratio", "--output", "json")
+
+    (cleaned,) = [name.removesuffix("-0") for name in pressed]
+    (other,) = {"a", "b"} - {cleaned}
+    assert finished.exit_code == 130
+    assert logs_of(log_dir, other) == before[other]
+    assert logs_of(log_dir, cleaned) != before[cleaned]
+    verdicts = silt("plan", "--ignore-ratio", "--output", "json").json
+    assert {v["topic"]: v["eligible"] for v in verdicts} == {cleaned: False, other: True}
+    assert [entry["topic"] for entry in silt("history", cleaned, "--output", "json").json] == [
+        cleaned
+    ]
+    assert parts_of(log_dir, "a") + parts_of(log_dir, "b") == []
+    assert silt("verify", "--deep").exit_code == 0
+
+
+@pytest.mark.parametrize("stages", ["fused", "staged"])
+def test_each_form_can_be_forced_and_tells_what_it_does_and_how_long_it_takes(
+    silt: Silt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: str
+) -> None:
+    log_dir = tmp_path / "logs"
+    make_topic(log_dir, "orders", batch_count=12, cleanup_policy="compact")
+    logs = logs_of(log_dir, "orders")
+    size_bytes = sum(len(data) for name, data in logs.items() if name.endswith(".log"))
+    forms: list[str] = []
+    _note_calls(monkeypatch, "siltstone.spark.engine.run_fused", forms, "fused")
+    _note_calls(monkeypatch, "siltstone.spark.engine.StagedRun.run", forms, "staged")
+
+    finished = silt(
+        *("compact", "--ignore-ratio", "--stages", stages, "--output", "json"),
+        # Two readings and little writing take four seconds.
+        *("--config", f"log.cleaner.io.max.bytes.per.second={size_bytes // 2}"),
+    )
+
+    (result,) = finished.json
+    assert forms == [stages]
+    assert (result["records_read"], result["records_kept"]) == (110, 10)
+    told = finished.progress
+    order = ["start", "index", "rewrite", "commit", "done"]
+    assert list(dict.fromkeys(line["stage"] for line in told)) == order
+    done = [line["bytes_done"] for line in told]
+    assert done == sorted(done)
+    on_the_way = [line for line in told if 0 < line["bytes_done"] < line["bytes_total"]]
+    assert on_the_way
+    for line in on_the_way:
+        left_bytes = line["bytes_total"] - line["bytes_done"]
+        expected_seconds = left_bytes / line["bytes_per_second"]
+        assert line["eta_seconds"] == pytest.approx(expected_seconds, rel=0.1, abs=0.1)
+    assert told[-1]["eta_seconds"] == 0
+
+
+def _note_calls(monkeypatch: pytest.MonkeyPatch, place: str, calls: list[str], name: str) -> None:
+    """Let a function note that it was called, and do what it does."""
+    real = resolve_name(place)
+
+    def noted(*given: Any) -> Any:
+        calls.append(name)
+        return real(*given)
+
+    monkeypatch.setattr(place, noted)
+
+
 class OnTerminal:
     """The real command in a process of its own, with its messages on a terminal."""
 
@@ -306,14 +389,21 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("end", "stage", "reading_seconds"),
+    [
+        (signal.SIGINT, "finding keys", 20),
+        (signal.SIGKILL, "finding keys", 20),
+        (signal.SIGINT, "rewriting", 4),
+    ],
+)
 def test_a_command_that_is_stopped_on_the_way_leaves_the_log_as_it_was(
-    silt: Silt, tmp_path: Path, end: signal.Signals
+    silt: Silt, tmp_path: Path, end: signal.Signals, stage: str, reading_seconds: int
 ) -> None:
     log_dir = tmp_path / "logs"
     make_topic(log_dir, "orders", batch_count=40, cleanup_policy="compact")
     before = logs_of(log_dir, "orders")
-    rate = sum(map(len, before.values())) // 20  # Two readings would take forty seconds.
+    rate = sum(map(len, before.values())) // reading_seconds  # All is read twice.
     command = OnTerminal(
         *("compact", "--log-dir", log_dir),
         *("--config", f"log.cleaner.io.max.bytes.per.second={rate}"),
@@ -322,13 +412,15 @@ def test_a_command_that_is_stopped_on_the_way_leaves_the_log_as_it_was(
     wait_until(lambda: parts_of(log_dir, "orders") != [] or command.process.poll() is not None)
     assert command.process.poll() is None, command.read()
     wait_until(lambda: "/s" in command.read())  # the rate
+    wait_until(lambda: f"orders-0 {stage}" in command.read() or command.process.poll() is not None)
+    assert command.process.poll() is None, command.read()
     children = list(iter_children(command.process.pid))
 
     os.kill(command.process.pid, end)
     exit_code = command.process.wait(PATIENCE_SECONDS)
     wait_until(lambda: not any(map(is_alive, children)))
 
-    assert "orders-0 finding keys" in command.seen
+    assert "orders-0 committing" not in command.seen
     assert exit_code == (130 if end is signal.SIGINT else -signal.SIGKILL)
     if end is signal.SIGINT:
         assert parts_of(log_dir, "orders") == []

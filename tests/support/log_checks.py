@@ -356,7 +356,8 @@ def check_names(log: PartitionLog) -> None:
         if file is None:
             # A half-written checkpoint is ignored, and overwritten by the next one.
             name = path.name.removesuffix(filenames.TEMPORARY)
-            assert name in (filenames.LEADER_EPOCHS, filenames.PARTITION_METADATA), path
+            known = (filenames.LEADER_EPOCHS, filenames.PARTITION_METADATA)
+            assert name in known or filenames.is_manifest(path.name), path
         elif file.extension == filenames.SNAPSHOT:
             assert not file.suffix, path
             if file.base_offset not in bases | {log.log_end_offset}:

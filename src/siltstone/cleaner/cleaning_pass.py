@@ -10,7 +10,7 @@ from siltstone.cleaner.manifest import write_manifest
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
 from siltstone.clock import Clock
-from siltstone.errors import CleaningError
+from siltstone.errors import CleaningError, CorruptCheckpointError
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.partition_log import PartitionLog
 
@@ -40,8 +40,9 @@ class PassCommitter:
         The checkpoint comes after the swap: a crash in between repeats work, and loses nothing.
         """
         try:
+            self._checkpoints.read()  # One that makes no sense is found before the swap.
             commit_pass(self._fs, log, plan, result)
-        except CleaningError:
+        except (CleaningError, CorruptCheckpointError):
             discard_pass(self._fs, log, result)
             raise
         self._checkpoints.put(plan.partition, plan.end_offset)

@@ -7,11 +7,8 @@ saw, or from what the engine says it wrote, ends the commit before the log is to
 import contextlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
 
-import numpy as np
-
+from siltstone.cleaner.file_mark import FileMark, read_mark
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, OutputSegment, PassResult
 from siltstone.errors import CleaningAbortedError, CleaningError
@@ -19,9 +16,6 @@ from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.segment import Segment
-from siltstone.records.crc32c import crc32c
-
-_CHECK_BYTES: Final = 1 << 20
 
 
 def commit_pass(fs: FileSystem, log: PartitionLog, plan: CleaningPlan, result: PassResult) -> None:
@@ -95,27 +89,13 @@ def _check_outputs(fs: FileSystem, log: PartitionLog, group: GroupResult) -> Non
     """Read back what the tasks say they wrote: it may have gone through another machine."""
     for output in group.outputs:
         for file in output.files:
-            if _size_and_crc(fs, log.directory / file.name) != (file.size_bytes, file.crc32c):
+            mark = FileMark(file.size_bytes, file.crc32c)
+            if read_mark(fs, log.directory / file.name) != mark:
                 raise CleaningError(
                     f"{log.partition}: {file.name} is not what the task that wrote it says"
                 )
             # The wait for the disk is over before the log is held still for the swap.
             fs.fsync(fs.open(log.directory / file.name))
-
-
-def _size_and_crc(fs: FileSystem, path: Path) -> tuple[int, int] | None:
-    """Read a file in pieces, for it may be larger than memory; None if it is absent."""
-    try:
-        file = fs.open(path, writable=False)
-    except FileNotFoundError:
-        return None
-    buffer = np.empty(_CHECK_BYTES, np.uint8).data
-    size = crc = 0
-    while count := file.read_into(size, buffer):
-        crc = crc32c(buffer[:count], crc)
-        size += count
-    file.close()
-    return size, crc
 
 
 def _stage(fs: FileSystem, log: PartitionLog, output: OutputSegment) -> Segment:

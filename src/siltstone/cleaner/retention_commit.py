@@ -2,13 +2,15 @@
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
+from siltstone.cleaner.file_mark import read_mark
 from siltstone.cleaner.manifest import write_fields
 from siltstone.cleaner.retention import RETENTION, RetentionPlan, source_of
 from siltstone.clock import Clock
 from siltstone.errors import CleaningAbortedError
+from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.partition_log import PartitionLog
 
@@ -34,20 +36,18 @@ def commit_retention(
     """Remove the segments of a plan, oldest first, and note it.
 
     A crash on the way leaves some of them, and the log starts with the first that is left. Their
-    files go after `file.delete.delay.ms`.
+    files go after `file.delete.delay.ms`. The manifest comes last, so that what it says is true:
+    making it durable makes the removals durable that came before it.
     """
     started = time.perf_counter()
+    checkpoints = CleanerCheckpoints(fs, log.directory.parent)
+    checkpoints.read()  # One that makes no sense is found before anything is gone.
+    inputs = _describe_inputs(fs, log, plan)
     with log.exclusively():
         check_removals(log, plan)
         bytes_before = log.size_bytes
-        if plan.removals[-1].source.base_offset == log.segments.active.base_offset:
-            log.roll()
-        if plan.new_log_start_offset > log.log_start_offset:
-            log.delete_records(plan.new_log_start_offset)
-        _delete_below_log_start(log)
-    CleanerCheckpoints(fs, log.directory.parent).fit(
-        log.partition, log.log_start_offset, log.log_end_offset
-    )
+        log.remove_oldest_segments(len(plan.removals))
+    checkpoints.fit(log.partition, log.log_start_offset, log.log_end_offset)
     seconds = time.perf_counter() - started
     manifest = write_fields(
         fs,
@@ -56,6 +56,7 @@ def commit_retention(
         {
             "kind": RETENTION,
             "plan": json.loads(plan.to_json()),
+            "inputs": inputs,
             "counts": {
                 "segments_removed": len(plan.removals),
                 "bytes_removed": plan.removed_bytes,
@@ -81,11 +82,15 @@ def check_removals(log: PartitionLog, plan: RetentionPlan) -> None:
         raise CleaningAbortedError(str(log.partition))
 
 
-def _delete_below_log_start(log: PartitionLog) -> None:
-    """Remove the segments below the log start; whether more is due is for another plan to say."""
-    config = log.config
-    log.update_config(replace(config, cleanup_policy=frozenset()))
-    try:
-        log.delete_old_segments()
-    finally:
-        log.update_config(config)
+def _describe_inputs(
+    fs: FileSystem, log: PartitionLog, plan: RetentionPlan
+) -> list[dict[str, int]]:
+    """Read what will be gone; without the lock, for what is read is sealed, or the plan is off."""
+    inputs = []
+    for removal in plan.removals:
+        base_offset, size_bytes = removal.source.base_offset, removal.source.size_bytes
+        mark = read_mark(fs, filenames.log_path(log.directory, base_offset), size_bytes)
+        if mark is None or mark.size_bytes != size_bytes:
+            raise CleaningAbortedError(str(log.partition))
+        inputs.append({"base_offset": base_offset, **asdict(mark)})
+    return inputs

@@ -57,7 +57,11 @@ class NotCompactedError(SiltstoneError):
         self.policy = policy
 
     def __str__(self) -> str:
-        return f"topic {self.topic} has cleanup.policy={self.policy}"
+        return (
+            f"topic {self.topic} has cleanup.policy={self.policy}: there is nothing to compact "
+            "(without a topic, silt compact applies the retention of all; "
+            "--config cleanup.policy=compact compacts it all the same)"
+        )
 
 
 def find_partitions(source: TopicSource, topics: Sequence[str] | None) -> list[TopicPartition]:

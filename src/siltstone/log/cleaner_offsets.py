@@ -5,15 +5,19 @@ deleted and made again, or a log that is cut and grows again, would count as cle
 has ever been. So the entries are the owner's business, even where nothing is ever cleaned.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from siltstone.errors import CorruptCheckpointError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.checkpoint import format_offsets, parse_offsets
 from siltstone.log.filesystem import FileSystem
+
+logger = logging.getLogger(__name__)
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
@@ -21,10 +25,18 @@ _lock: Final = threading.Lock()  # one for all files: changes are rare, and smal
 
 
 def read_cleaner_offsets(fs: FileSystem, log_dir: Path) -> dict[TopicPartition, int]:
-    """Return all entries; raise CorruptCheckpointError if the file makes no sense."""
+    """Return all entries; raise CorruptCheckpointError if the file makes no sense.
+
+    No log of the directory is cleaned then: to go on without it is for an operator to decide.
+    """
     path = log_dir / filenames.CLEANER_OFFSETS
     data = fs.read_file(path)  # anew each time, for Kafka writes it too
-    return {} if data is None else parse_offsets(path, data)
+    try:
+        return {} if data is None else parse_offsets(path, data)
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(
+            path, f"{error.reason}; without the file each log is cleaned anew from its start"
+        ) from error
 
 
 def change_cleaner_offsets(
@@ -36,6 +48,19 @@ def change_cleaner_offsets(
         after = change(before)
         if after != before:
             fs.write_atomically(log_dir / filenames.CLEANER_OFFSETS, format_offsets(after))
+
+
+def maybe_change_cleaner_offsets(
+    fs: FileSystem, log_dir: Path, change: Callable[[Offsets], Offsets]
+) -> None:
+    """Do the same, or leave a file as it is that makes no sense.
+
+    Whoever changes a log does not need it; whoever cleans refuses to.
+    """
+    try:
+        change_cleaner_offsets(fs, log_dir, change)
+    except CorruptCheckpointError as error:
+        logger.error("%s; no log in %s can be cleaned", error, log_dir)
 
 
 def fit_offset(offset: int, log_start_offset: int, log_end_offset: int) -> int:

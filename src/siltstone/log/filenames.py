@@ -197,6 +197,11 @@ def is_manifest(name: str) -> bool:
     return name.startswith(_MANIFEST) and name.endswith(_JSON)
 
 
+def is_unwritten_manifest(name: str) -> bool:
+    """Say whether a crash has left a manifest half-written: its name is used only once."""
+    return name.endswith(TEMPORARY) and is_manifest(name.removesuffix(TEMPORARY))
+
+
 def parse_manifest(name: str) -> ManifestFile | None:
     """Take apart the name of the record of a pass; None for any other file."""
     match = _MANIFEST_FILE.fullmatch(name)

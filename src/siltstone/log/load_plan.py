@@ -37,7 +37,11 @@ def plan_load(names: Iterable[str], find_next_offset: Callable[[int], int]) -> L
     unfinished_from = min(cleaned, default=None)
 
     deletions = {
-        name for name in names if filenames.is_deleted_file(name) or filenames.is_pass_file(name)
+        name
+        for name in names
+        if filenames.is_deleted_file(name)
+        or filenames.is_pass_file(name)
+        or filenames.is_unwritten_manifest(name)
     }
     swaps: dict[str, filenames.SegmentFile] = {}
     for name, file in parsed.items():

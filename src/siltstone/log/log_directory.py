@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from siltstone.errors import CorruptCheckpointError, LogDirOfflineError, Storage
 from siltstone.ids import TopicId, TopicPartition
 from siltstone.log import filenames
 from siltstone.log.checkpoint import format_offsets, parse_offsets
-from siltstone.log.cleaner_offsets import Offsets, change_cleaner_offsets, fit_offset
+from siltstone.log.cleaner_offsets import Offsets, fit_offset, maybe_change_cleaner_offsets
 from siltstone.log.directory_lock import DirectoryLock
 from siltstone.log.filenames import DirState
 from siltstone.log.filesystem import FileSystem
@@ -156,8 +156,10 @@ class LogDirectory:
         self._fs.fsync_dir(self.path)
         log.mark_deleted(doomed)
         self.write_checkpoints()
-        self._change_cleaner_offsets(
-            lambda offsets: {p: o for p, o in offsets.items() if p != partition}
+        maybe_change_cleaner_offsets(
+            self._fs,
+            self.path,
+            lambda offsets: {p: o for p, o in offsets.items() if p != partition},
         )
         return doomed
 
@@ -178,20 +180,7 @@ class LogDirectory:
                 if p in known
             }
 
-        self._change_cleaner_offsets(settle)
-
-    def lower_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
-        """Let nothing from an offset on count as clean: the log is about to be cut."""
-        self._change_cleaner_offsets(
-            lambda offsets: {p: min(o, offset) if p == partition else o for p, o in offsets.items()}
-        )
-
-    def _change_cleaner_offsets(self, change: Callable[[Offsets], Offsets]) -> None:
-        try:
-            change_cleaner_offsets(self._fs, self.path, change)
-        except CorruptCheckpointError as error:
-            # Nothing is read from it here; whoever cleans will not go by it either.
-            logger.warning("%s: left as it is", error)
+        maybe_change_cleaner_offsets(self._fs, self.path, settle)
 
     def write_checkpoints(self) -> None:
         """Write down how far each log is durable, where it starts, and its high watermark."""

@@ -219,20 +219,6 @@ class LogManager:
         self.describe(partition.topic)
         raise UnknownTopicError(partition.topic, partition.partition)
 
-    def truncate_to(self, partition: TopicPartition, offset: int) -> bool:
-        """Drop everything of a log from an offset on, and say whether there was anything.
-
-        What comes there later is not clean, whatever was there before. That is noted first: a
-        crash in between makes a pass do more than it must.
-        """
-        log = self.get_log(partition)
-        directory = next(d for d in self.directories if d.logs.get(partition) is log)
-        with _guard(directory), log.exclusively():
-            bases = [base for base in log.segments.base_offsets if base <= offset]
-            directory.lower_cleaner_offset(partition, bases[-1] if bases else offset)
-            return log.truncate_to(offset)
-        raise LogDirOfflineError(directory.path, f"offline: {directory.failure}")
-
     # Time passes
 
     def run_maintenance(self) -> None:

@@ -23,6 +23,7 @@ from siltstone.errors import (
 from siltstone.ids import TopicId
 from siltstone.log import filenames
 from siltstone.log.checkpoint import format_epochs
+from siltstone.log.cleaner_offsets import maybe_change_cleaner_offsets
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.local_log import FailureListener, LocalLog
@@ -421,16 +422,25 @@ class PartitionLog:
             for rule in expired:
                 logger.info("%s: deleting %d segments %s", self.partition, rule.count, rule.reason)
             count = sum(rule.count for rule in expired)
-            if not count:
-                return 0
+            self.remove_oldest_segments(count)
+            return count
+
+    def remove_oldest_segments(self, count: int) -> None:
+        """Remove so many segments, oldest first, whatever the policy; the log start follows.
+
+        If none would be left, the log goes on with a new one where it ended.
+        """
+        with self._lock:
+            self._local.check_writable()
             doomed = list(self.segments)[:count]
+            if not doomed:
+                return
             with self._local.writing:
-                if count == len(self.segments):
+                if len(doomed) == len(self.segments):
                     self._roll(self.log_end_offset)
                 for segment in doomed:
                     self._remove(segment)
                 self._raise_log_start(self.segments.first.base_offset)
-            return count
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to an offset and return where it is now.
@@ -470,6 +480,7 @@ class PartitionLog:
                 self.truncate_fully_and_start_at(offset)
                 return True
             with self._local.writing:
+                self._lower_cleaner_offset(offset)
                 for segment in reversed(list(self.segments)):
                     if segment.base_offset > offset:
                         self._remove(segment)
@@ -483,6 +494,7 @@ class PartitionLog:
         with self._lock:
             self._local.check_writable()
             with self._local.writing:
+                self._lower_cleaner_offset(offset)
                 for segment in self.segments:
                     self._local.remove(segment)
                 self._local.start_at(offset)
@@ -497,6 +509,22 @@ class PartitionLog:
         """Delete the `.deleted` files whose delay has passed, and return how many."""
         with self._lock:
             return self._local.delete_due_files()
+
+    def _lower_cleaner_offset(self, offset: int) -> None:
+        """Let nothing count as clean from the segment on that is about to be cut.
+
+        What comes there later is not clean, whatever was there before. That is noted first: a
+        crash in between makes a pass do more than it must.
+        """
+        bases = [base for base in self.segments.base_offsets if base <= offset]
+        lowest = bases[-1] if bases else offset
+        maybe_change_cleaner_offsets(
+            self._fs,
+            self.directory.parent,
+            lambda offsets: {
+                p: min(o, lowest) if p == self.partition else o for p, o in offsets.items()
+            },
+        )
 
     def _lower_to(self, offset: int) -> None:
         self.log_start_offset = min(self.log_start_offset, offset)

@@ -11,6 +11,7 @@ from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.survey import survey_logs
 from siltstone.cli.plan_file import read_plans
 from siltstone.ids import TopicPartition
+from siltstone.log import filenames
 from siltstone.log.log_manager import LogManager
 from tests.support.clock import ManualClock
 from tests.support.make_log import HastyDisk
@@ -104,3 +105,29 @@ def test_a_partition_that_cannot_be_read_is_explained_as_well(silt: Silt, log_di
     assert (verdict["eligible"], verdict["reason"]) == (False, "uncleanable")
     assert "is corrupt at position 0" in verdict["explanation"]
     assert "uncleanable: " in silt("plan").text
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_checkpoint_that_makes_no_sense_is_shown_and_what_to_do_about_it(
+    silt: Silt, log_dir: Path
+) -> None:
+    path = log_dir / filenames.CLEANER_OFFSETS
+    path.write_text("0\n1\norders x 3\n")
+    message = f"{path}: line 3 is malformed; without the file each log is cleaned anew"
+
+    (verdict,) = silt("plan", "--output", "json").json
+    verified = silt("verify", "--output", "json")
+
+    assert (verdict["eligible"], verdict["reason"]) == (False, "uncleanable")
+    assert verdict["explanation"].startswith(message)
+    assert [(v["invariant"], v["file"]) for v in verified.json["violations"]] == [
+        ("I22", path.name)
+    ]
+    refused = silt("compact", "--output", "json")
+    assert (refused.exit_code, refused.json) == (1, [])
+    assert message in refused.err
+
+    path.unlink()
+
+    assert [v["eligible"] for v in silt("plan", "--output", "json").json] == [True]
+    assert silt("verify").exit_code == 0

@@ -88,8 +88,9 @@ def test_a_truncation_lowers_the_entry_to_the_segment_that_is_cut(
     path: Path, offset: int, expected: int
 ) -> None:
     with open_manager(path) as manager:
-        assert manager.truncate_to(ORDERS, offset) == (offset < 30)
-        assert manager.get_log(ORDERS).log_end_offset == offset
+        log = manager.get_log(ORDERS)
+        assert log.truncate_to(offset) == (offset < 30)
+        assert log.log_end_offset == offset
         append(manager, ORDERS, 40)
 
     assert read(path) == {ORDERS: expected, OTHER: 20}
@@ -99,16 +100,34 @@ def test_a_truncation_makes_no_entry_where_there_was_none(path: Path) -> None:
     write(path, {OTHER: 20})
 
     with open_manager(path) as manager:
-        manager.truncate_to(ORDERS, 5)
+        manager.get_log(ORDERS).truncate_to(5)
 
     assert read(path) == {OTHER: 20}
 
 
-def test_a_file_that_makes_no_sense_is_left_as_it_is(path: Path) -> None:
+@pytest.mark.parametrize(("offset", "expected"), [(50, 20), (15, 10), (0, 0)])
+def test_a_log_that_starts_anew_is_clean_no_further_than_before_and_than_it_reaches(
+    path: Path, offset: int, expected: int
+) -> None:
+    with open_manager(path) as manager:
+        manager.get_log(ORDERS).truncate_fully_and_start_at(offset)
+
+        assert read(path) == {ORDERS: expected, OTHER: 20}
+
+
+def test_a_file_that_makes_no_sense_is_left_as_it_is_and_said_to_stop_cleaning(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (path / filenames.CLEANER_OFFSETS).write_text("0\n5\n")
 
     with open_manager(path) as manager:
         manager.delete_topic("orders")
+        assert manager.get_log(OTHER).truncate_to(15)
         assert [metadata.topic for metadata in manager.topics()] == ["other"]
 
     assert (path / filenames.CLEANER_OFFSETS).read_text() == "0\n5\n"
+    assert {record.levelname for record in caplog.records} == {"ERROR"}
+    assert caplog.records[0].getMessage() == (
+        f"{path / filenames.CLEANER_OFFSETS}: says 5 entries, found 0; without the file each log "
+        f"is cleaned anew from its start; no log in {path} can be cleaned"
+    )

@@ -45,6 +45,12 @@ def _strip(name: str) -> str:
     return f"{int(offset)}{dot}{rest}" if offset.isdigit() else name
 
 
+def test_a_manifest_that_was_never_finished_goes() -> None:
+    found = plan(f"{ACTIVE} silt-manifest-0000000001-ab.json silt-manifest-0000000002-cd.json.tmp")
+
+    assert deletions(found) == {"silt-manifest-0000000002-cd.json.tmp"}
+
+
 class TestCrashesOfASwap:
     def test_a_with_only_cleaned_files_the_old_segments_stay(self) -> None:
         found = plan(f"{OLD} {ACTIVE} 0.log.cleaned 0.index.cleaned 0.timeindex.cleaned")

@@ -8,14 +8,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from siltstone.cleaner.file_mark import FileMark, read_mark
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, OutputFile, OutputSegment, PassCounts
 from siltstone.cleaner.retention import RETENTION, RetentionPlan
-from siltstone.cleaner.verify.batches import CHUNK_BYTES
 from siltstone.cleaner.verify.files import LogFiles, SegmentFiles
 from siltstone.cleaner.verify.findings import Findings, Severity
+from siltstone.cleaner.verify.retentions import RetentionRecord
 from siltstone.errors import DecodeError, SiltstoneError
 from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
@@ -24,14 +25,6 @@ from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import HEADER_SIZE
 
 _VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class FileMark:
-    """The size and the checksum of a file."""
-
-    size_bytes: int
-    crc32c: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,24 +70,41 @@ class PassRecord:
         )
 
 
-def parse_manifests(files: LogFiles, findings: Findings) -> list[PassRecord]:
-    """Take the manifests of passes apart, oldest first, and note those that make no sense."""
-    passes = []
+class Manifests(NamedTuple):
+    """What the manifests of a log tell, each kind oldest first."""
+
+    passes: list[PassRecord]
+    retentions: list[RetentionRecord]
+
+    def left_by_passes(self) -> dict[int, list[FileMark]]:
+        """Return the log files that passes have written or left, by base offset."""
+        marks: dict[int, list[FileMark]] = {}
+        for record in self.passes:
+            for base_offset, files in record.outputs.items():
+                marks.setdefault(base_offset, []).append(files[filenames.LOG])
+        return marks
+
+
+def parse_manifests(files: LogFiles, findings: Findings) -> Manifests:
+    """Take the manifests of a log apart, and note those that make no sense."""
+    manifests = Manifests([], [])
     for name, data in files.manifests.items():
         try:
             fields = json.loads(data)
+            if fields["version"] != _VERSION:
+                raise ValueError(f"unknown version {fields['version']}")
             if fields.get("kind") == RETENTION:
-                # What it took is gone, and was no pass over the rest.
-                _check_subject(files, name, RetentionPlan.from_json(json.dumps(fields["plan"])))
-                continue
-            record = _parse(name, fields)
-            _check_subject(files, name, record.plan)
+                retention = RetentionRecord.parse(name, fields)
+                _check_subject(files, name, retention.plan)
+                manifests.retentions.append(retention)
+            else:
+                record = _parse(name, fields)
+                _check_subject(files, name, record.plan)
+                manifests.passes.append(record)
         except (KeyError, TypeError, ValueError, AttributeError, SiltstoneError) as error:
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
             findings.violation("I7", f"is no manifest of this log: {reason}", file=name)
-            continue
-        passes.append(record)
-    return passes
+    return manifests
 
 
 def _check_subject(files: LogFiles, name: str, plan: CleaningPlan | RetentionPlan) -> None:
@@ -249,11 +259,7 @@ def mark_of(fs: FileSystem, segment: SegmentFiles, extension: str) -> FileMark |
     if extension in indexes:
         data = indexes[extension]
         return None if data is None else FileMark(len(data), crc32c(data))
-    file = fs.open(segment.path, writable=False)
-    crc = 0
-    for position in range(0, segment.size_bytes, CHUNK_BYTES):
-        crc = crc32c(file.read(position, CHUNK_BYTES), crc)
-    return FileMark(segment.size_bytes, crc)
+    return read_mark(fs, segment.path, segment.size_bytes)
 
 
 def _first_batch_bytes(fs: FileSystem, segment: SegmentFiles) -> int:
@@ -266,8 +272,6 @@ def _first_batch_bytes(fs: FileSystem, segment: SegmentFiles) -> int:
 
 
 def _parse(name: str, fields: dict[str, Any]) -> PassRecord:
-    if fields["version"] != _VERSION:
-        raise ValueError(f"unknown version {fields['version']}")
     return PassRecord(
         name=name,
         committed_ms=index(fields["committed_ms"]),

@@ -26,6 +26,7 @@ from siltstone.cleaner.verify.manifests import (
 )
 from siltstone.cleaner.verify.record_blocks import RecordHasher
 from siltstone.cleaner.verify.records import RecordCheck
+from siltstone.cleaner.verify.retentions import check_retentions
 from siltstone.cleaner.verify.tables import read_table
 from siltstone.cleaner.verify.transactions import check_transaction_indexes
 from siltstone.errors import CorruptBatchError, LogDirOfflineError
@@ -124,8 +125,10 @@ class _Verification:
         self._files = files
         self._signature = files.signature()
         _check_leftovers(files, findings)
-        passes = parse_manifests(files, findings)
+        manifests = parse_manifests(files, findings)
+        passes = manifests.passes
         check_manifests(passes, findings)
+        check_retentions(files, manifests.retentions, manifests.left_by_passes(), findings)
         last_pass = find_last_pass(files, passes)
 
         walk = FirstWalk(self._fs, files, findings, request.now_ms, last_pass)
