@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from siltstone.clock import Clock
-from siltstone.errors import (
-    OffsetOutOfRangeError,
-    PolicyViolationError,
-    UsageError,
-)
+from siltstone.errors import OffsetOutOfRangeError, PolicyViolationError, UsageError
 from siltstone.ids import TopicId
 from siltstone.log.append_info import AppendInfo
 from siltstone.log.cleaner_offsets import lower_cleaner_offset
@@ -395,9 +391,7 @@ class PartitionLog:
                 self.truncate_fully_and_start_at(offset)
                 return True
             with self._local.writing:
-                lower_cleaner_offset(
-                    self._fs, self.directory.parent, self.partition, self._find_cut(offset)
-                )
+                self._note_cut(offset)
                 for segment in reversed(list(self.segments)):
                     if segment.base_offset > offset:
                         self._remove(segment)
@@ -411,9 +405,7 @@ class PartitionLog:
         with self._lock:
             self._local.check_writable()
             with self._local.writing:
-                lower_cleaner_offset(
-                    self._fs, self.directory.parent, self.partition, self._find_cut(offset)
-                )
+                self._note_cut(offset)
                 for segment in self.segments:
                     self._local.remove(segment)
                 self._local.start_at(offset)
@@ -425,9 +417,11 @@ class PartitionLog:
         with self._lock:
             return self._local.delete_due_files()
 
-    def _find_cut(self, offset: int) -> int:
-        """Return where the segment begins that a truncation cuts."""
-        return max((base for base in self.segments.base_offsets if base <= offset), default=offset)
+    def _note_cut(self, offset: int) -> None:
+        """Let nothing count as clean from the segment on that a truncation cuts."""
+        cut = self.segments.find_floor(offset)
+        lowest = offset if cut is None else cut.base_offset
+        lower_cleaner_offset(self._fs, self.directory.parent, self.partition, lowest)
 
     def _raise_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
