@@ -161,7 +161,7 @@ class PartitionLog:
                 data,
                 origin,
                 base_offset=local.log_end_offset,
-                leader_epoch=self.latest_epoch if leader_epoch is None else leader_epoch,
+                leader_epoch=self._state.latest_epoch if leader_epoch is None else leader_epoch,
                 now_ms=now_ms,
             )
             size_bytes = header.size_bytes
@@ -182,7 +182,7 @@ class PartitionLog:
                 header.last_offset,
                 header.max_timestamp_ms,
                 log_append_time_ms,
-                self.log_start_offset,
+                self._state.log_start_offset,
                 size_bytes,
             )
 
