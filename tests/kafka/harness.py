@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tests.kafka.jars import ensure_jars, exclusive_lock, require_program
-from tests.kafka.jvm import jar_classpath, java_command
+from tests.kafka.jvm import jar_classpath, java_command, run_java
 from tests.kafka.log_ops import LogOps
 from tests.kafka.states import (
     Consumed,
@@ -166,20 +166,8 @@ class Harness:
         command = java_command(
             self.classpath, f"{_PACKAGE}.{main}", *arguments, heap=heap, full_speed=full_speed
         )
-        finished = subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-        if finished.returncode != 0:
-            raise HarnessError(
-                f"{main} ended with status {finished.returncode}:\n"
-                f"{finished.stdout[-2000:]}{finished.stderr[-4000:]}"
-            )
-        return [json.loads(line) for line in finished.stdout.splitlines()]
+        output = run_java(command, stdin=stdin, timeout_seconds=_TIMEOUT_SECONDS)
+        return [json.loads(line) for line in output.splitlines()]
 
 
 def ensure_harness() -> Harness:

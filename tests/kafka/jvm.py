@@ -46,6 +46,24 @@ def java_command(
     ]
 
 
+class JavaError(Exception):
+    """A Java program ended with a failure; the message holds what it said."""
+
+
+def run_java(command: Sequence[str], *, stdin: str = "", timeout_seconds: float) -> str:
+    """Run a program to its end and give its standard output; raise JavaError if it fails."""
+    finished = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=timeout_seconds, check=False
+    )
+    if finished.returncode != 0:
+        program = " ".join(command[command.index("-cp") + 2 :])
+        raise JavaError(
+            f"{program} ended with status {finished.returncode}:\n"
+            f"{finished.stdout[-4000:]}{finished.stderr[-4000:]}"
+        )
+    return finished.stdout
+
+
 def jar_classpath(lib: Path) -> str:
     """Give the class path entry that stands for all jars of a directory."""
     return str(lib / "*")

@@ -16,9 +16,10 @@ import pytest
 
 from siltstone.errors import LogDirLockedError
 from siltstone.ids import TopicPartition
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.log_manager import LogManager
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo, PartitionLog
+from siltstone.log.partition_log import PartitionLog
 from siltstone.log.producer_entry import ProducerEntry
 from siltstone.log.reading import Isolation
 from siltstone.records.builder import build_batch, build_marker

@@ -1,13 +1,12 @@
 """Kafka's own command line tools, run as the classes they are."""
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.kafka.harness import Harness
-from tests.kafka.jvm import java_command
+from tests.kafka.jvm import java_command, run_java
 
 _TIMEOUT_SECONDS: Final = 120
 
@@ -52,20 +51,7 @@ class KafkaTools:
         command = java_command(
             self._harness.classpath, main_class, *arguments, heap=heap, full_speed=full_speed
         )
-        finished = subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
-        if finished.returncode != 0:
-            raise ToolError(
-                f"{main_class} {' '.join(arguments)} ended with status {finished.returncode}:\n"
-                f"{finished.stdout[-4000:]}{finished.stderr[-4000:]}"
-            )
-        return finished.stdout
+        return run_java(command, stdin=stdin, timeout_seconds=timeout_seconds)
 
     def dump_log(self, *files: Path, options: Sequence[str] = ()) -> Dump:
         """Dump segments, indexes or snapshots, with every batch and record printed."""

@@ -25,11 +25,12 @@ from siltstone.errors import (
     SiltstoneError,
 )
 from siltstone.ids import TopicPartition
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.leader_epochs import UNDEFINED_END
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo, PartitionLog
+from siltstone.log.partition_log import PartitionLog
 from siltstone.log.producer_entry import BatchMetadata
 from siltstone.log.reading import Isolation
 from siltstone.log.recovery import LoadRequest

@@ -28,7 +28,7 @@ from siltstone.cleaner.commit import check_sources, discard_pass
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
 from siltstone.errors import CleaningAbortedError
-from siltstone.log.partition_log import AppendInfo
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.producer_state import ProducerState
 from siltstone.log.reading import Isolation, ReadResult
 from siltstone.records.batch import Batch, BatchHeader

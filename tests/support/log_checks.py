@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple
 
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.checkpoint import parse_epochs
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.leader_epochs import EpochEntry, LeaderEpochs
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo, PartitionLog
+from siltstone.log.partition_log import PartitionLog
 from siltstone.log.producer_entry import ProducerEntry
 from siltstone.log.producer_state import ProducerState
 from siltstone.log.reading import Isolation

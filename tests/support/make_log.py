@@ -21,10 +21,11 @@ from typing import Any, Final
 
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import File, FileSystem
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo, PartitionLog
+from siltstone.log.partition_log import PartitionLog
 from siltstone.log.reading import Isolation
 from siltstone.log.recovery import LoadRequest
 from siltstone.log.segment import Segment

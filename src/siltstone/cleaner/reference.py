@@ -21,7 +21,7 @@ from siltstone.cleaner.survival import (
 )
 from siltstone.cleaner.transactions import TransactionTracker
 from siltstone.errors import CorruptBatchError, DecodeError
-from siltstone.log.segment import iter_stored_batches
+from siltstone.log.stored_batches import iter_stored_batches
 from siltstone.records.batch import Batch, read_header
 from siltstone.records.builder import build_empty_batch
 from siltstone.records.crc32c import crc32c

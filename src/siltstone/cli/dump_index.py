@@ -18,7 +18,8 @@ from siltstone.log.config import LogConfig
 from siltstone.log.filenames import SegmentFile
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.offset_index import OffsetPosition
-from siltstone.log.segment import Segment, StoredHeader
+from siltstone.log.segment import Segment
+from siltstone.log.stored_batches import StoredHeader
 from siltstone.log.time_index import TimestampOffset
 from siltstone.records.batch import BatchHeader, read_header
 from siltstone.records.layout import HEADER_SIZE, NO_TIMESTAMP

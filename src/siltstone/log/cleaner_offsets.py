@@ -63,6 +63,21 @@ def maybe_change_cleaner_offsets(
         logger.error("%s; no log in %s can be cleaned", error, log_dir)
 
 
+def lower_cleaner_offset(
+    fs: FileSystem, log_dir: Path, partition: TopicPartition, offset: int
+) -> None:
+    """Let nothing of a log count as clean from an offset on: it is about to be cut there.
+
+    What comes there later is not clean, whatever was there before. Noted first: a crash in between
+    makes a pass do more than it must.
+    """
+    maybe_change_cleaner_offsets(
+        fs,
+        log_dir,
+        lambda offsets: {p: min(o, offset) if p == partition else o for p, o in offsets.items()},
+    )
+
+
 def fit_offset(offset: int, log_start_offset: int, log_end_offset: int) -> int:
     """Return an entry as it is, or the log start if it lies outside of the log."""
     return offset if log_start_offset <= offset <= log_end_offset else log_start_offset

@@ -19,7 +19,7 @@ from siltstone.log.config import LogConfig
 from siltstone.log.delayed_deletion import DelayedDeletion
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.recovery import LoadedLog
-from siltstone.log.retention import SegmentFacts
+from siltstone.log.retention import Expired, SegmentFacts, find_expired
 from siltstone.log.segment import Segment
 from siltstone.log.swap import swap_in
 from siltstone.records.batch import Batch, BatchHeader
@@ -104,6 +104,14 @@ class LocalLog:
             raise self._failure
         if not self._writable:
             raise LogDirOfflineError(self.directory, "opened for reading only")
+
+    def check_order(self, headers: Sequence[BatchHeader]) -> None:
+        """Raise OffsetOrderError unless batches follow the log, and one another."""
+        next_offset = self.log_end_offset
+        for header in headers:
+            if header.base_offset < next_offset:
+                raise OffsetOrderError(self.segments.active.path, next_offset, header.base_offset)
+            next_offset = header.next_offset
 
     def fail(self, error: LogDirOfflineError) -> None:
         """Write nothing any more: the disk has refused."""
@@ -239,6 +247,28 @@ class LocalLog:
         segment.close()
         self._drop_key_index(segment)
         self._doom([*segment.paths(), *companions])
+
+    def find_expired(self, log_start_offset: int, high_watermark: int) -> list[Expired]:
+        """Find the segments that retention no longer keeps."""
+        return find_expired(
+            self.segment_facts(),
+            self.config,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def open_cleaned_segment(self, base_offset: int, size_bytes: int) -> Segment:
+        """Return the segment behind complete `.cleaned` files."""
+        return Segment(
+            self._fs,
+            self.directory,
+            base_offset,
+            self.config,
+            created_ms=self._clock.now_ms(),
+            size_bytes=size_bytes,
+            suffix=filenames.CLEANED,
+        )
 
     def swap(self, new: Sequence[Segment], replaced: Sequence[int]) -> None:
         """Swap cleaned segments in; the replaced files go after a delay."""

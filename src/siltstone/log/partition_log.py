@@ -10,44 +10,36 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from siltstone.clock import Clock
-from siltstone.errors import (
-    OffsetOrderError,
-    OffsetOutOfRangeError,
-    PolicyViolationError,
-    RecordTooLargeError,
-    UsageError,
-)
+from siltstone.errors import OffsetOutOfRangeError, PolicyViolationError, UsageError
 from siltstone.ids import TopicId
-from siltstone.log import filenames
-from siltstone.log.checkpoint import format_epochs
-from siltstone.log.cleaner_offsets import maybe_change_cleaner_offsets
+from siltstone.log.append_info import AppendInfo
+from siltstone.log.cleaner_offsets import lower_cleaner_offset
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.local_log import FailureListener, LocalLog
+from siltstone.log.log_state import LogState
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.producer_entry import BatchMetadata
 from siltstone.log.producer_state import CompletedTxn, PreparedUpdate
 from siltstone.log.reading import (
     Isolation,
     ReadRange,
     ReadResult,
     collect_aborted,
+    find_max_timestamp,
     find_slice,
     find_timestamp,
 )
 from siltstone.log.recovery import LoadRequest, load_log
-from siltstone.log.replay import replay_segment
-from siltstone.log.retention import find_expired
 from siltstone.log.segment import Segment
 from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.log.validation import BatchValidator, split_batches
 from siltstone.records.batch import BatchHeader
-from siltstone.records.layout import NO_PRODUCER_ID, NO_TIMESTAMP
+from siltstone.records.layout import NO_PRODUCER_ID
 from siltstone.records.varint import Buffer
 
 logger = logging.getLogger(__name__)
@@ -55,18 +47,6 @@ logger = logging.getLogger(__name__)
 HIGH_WATERMARK_OFFSET: Final = -1  # for `delete_records`: everything that is replicated
 
 Background = Callable[[Callable[[], None]], None]
-
-
-class AppendInfo(NamedTuple):
-    """Where an append went; a repeated batch gets the answer of the first time."""
-
-    first_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    log_append_time_ms: int  # -1: the producer's timestamps stand
-    log_start_offset: int
-    size_bytes: int
-    is_duplicate: bool = False
 
 
 class PartitionLog:
@@ -89,8 +69,7 @@ class PartitionLog:
         self.topic_id: Final = topic_id
         self.producer_state: Final = loaded.producer_state
         self.leader_epochs: Final = loaded.leader_epochs
-        self.log_start_offset = loaded.log_start_offset
-        self.high_watermark = loaded.log_start_offset
+        self._state: Final = LogState(fs, clock, request, loaded)
         self._local: Final = LocalLog(
             fs,
             clock,
@@ -104,10 +83,8 @@ class PartitionLog:
         self._fs = fs
         self._clock = clock
         self._background = background
-        self._producer_expiration_ms = request.producer_expiration_ms
         self._snapshots = loaded.snapshots
         self._lock = threading.RLock()
-        self._first_unstable_offset = self.producer_state.first_unstable_offset
 
     # What it is now
 
@@ -137,13 +114,19 @@ class PartitionLog:
         return self._local.recovery_point
 
     @property
+    def log_start_offset(self) -> int:
+        """The lowest offset that a reader may ask for."""
+        return self._state.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which everything is replicated."""
+        return self._state.high_watermark
+
+    @property
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is decided, and replicated."""
-        unstable = self._first_unstable_offset
-        if unstable is None or unstable > self.high_watermark:
-            return self.high_watermark
-        # The records at the start of a transaction may be deleted while it is still undecided.
-        return max(unstable, self.log_start_offset)
+        return self._state.last_stable_offset
 
     @property
     def size_bytes(self) -> int:
@@ -153,8 +136,7 @@ class PartitionLog:
     @property
     def latest_epoch(self) -> int:
         """The newest leader epoch in the log, or 0."""
-        latest = self.leader_epochs.latest()
-        return 0 if latest is None else latest.epoch
+        return self._state.latest_epoch
 
     # Appending
 
@@ -179,17 +161,17 @@ class PartitionLog:
                 data,
                 origin,
                 base_offset=local.log_end_offset,
-                leader_epoch=self.latest_epoch if leader_epoch is None else leader_epoch,
+                leader_epoch=self._state.latest_epoch if leader_epoch is None else leader_epoch,
                 now_ms=now_ms,
             )
             size_bytes = header.size_bytes
-            self._check_fits_segment(size_bytes)
+            self._validator.check_fits_segment(size_bytes)
             prepared = None
             if header.producer_id > NO_PRODUCER_ID:
                 if origin is AppendOrigin.CLIENT:
                     duplicate = self.producer_state.find_duplicate(header)
                     if duplicate is not None:
-                        return self._repeated(duplicate, size_bytes)
+                        return AppendInfo.of_duplicate(duplicate, self.log_start_offset, size_bytes)
                 prepared = self.producer_state.prepare(
                     header, origin, marker, transaction_version=transaction_version
                 )
@@ -200,7 +182,7 @@ class PartitionLog:
                 header.last_offset,
                 header.max_timestamp_ms,
                 log_append_time_ms,
-                self.log_start_offset,
+                self._state.log_start_offset,
                 size_bytes,
             )
 
@@ -212,28 +194,15 @@ class PartitionLog:
             if not batches:
                 return None
             headers = [batch.header for batch in batches]
-            next_offset = self.log_end_offset
-            for header in headers:
-                if header.base_offset < next_offset:
-                    raise OffsetOrderError(
-                        self.segments.active.path, next_offset, header.base_offset
-                    )
-                next_offset = header.next_offset
+            self._local.check_order(headers)
             size_bytes = sum(header.size_bytes for header in headers)
-            self._check_fits_segment(size_bytes)
+            self._validator.check_fits_segment(size_bytes)
             prepared = self.producer_state.prepare_all(
                 ((batch.header, batch.marker()) for batch in batches), AppendOrigin.REPLICATION
             )
             buffers = [batch.data for batch in batches]
             self._write(buffers, headers, size_bytes, prepared, self._clock.now_ms())
-            return AppendInfo(
-                first_offset=headers[0].base_offset,
-                last_offset=headers[-1].last_offset,
-                max_timestamp_ms=max(header.max_timestamp_ms for header in headers),
-                log_append_time_ms=NO_TIMESTAMP,
-                log_start_offset=self.log_start_offset,
-                size_bytes=size_bytes,
-            )
+            return AppendInfo.of_batches(headers, self.log_start_offset, size_bytes)
 
     def extend(self) -> None:
         """Take in what the owner has appended since this log was opened for reading."""
@@ -245,27 +214,7 @@ class PartitionLog:
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark, within the log, and return where it is now."""
         with self._lock:
-            self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
-            self.producer_state.on_high_watermark_updated(self.high_watermark)
-            self._first_unstable_offset = self.producer_state.first_unstable_offset
-            return self.high_watermark
-
-    def _check_fits_segment(self, size_bytes: int) -> None:
-        limit_bytes = self._local.config.segment_bytes
-        if size_bytes > limit_bytes:
-            raise RecordTooLargeError(str(self.partition), size_bytes, "segment.bytes", limit_bytes)
-
-    def _repeated(self, duplicate: BatchMetadata, size_bytes: int) -> AppendInfo:
-        return AppendInfo(
-            first_offset=duplicate.first_offset,
-            last_offset=duplicate.last_offset,
-            max_timestamp_ms=duplicate.timestamp_ms,
-            # Whoever set it: which of the two is not remembered, and Kafka answers the same.
-            log_append_time_ms=duplicate.timestamp_ms,
-            log_start_offset=self.log_start_offset,
-            size_bytes=size_bytes,
-            is_duplicate=True,
-        )
+            return self._state.update_high_watermark(offset, self.log_end_offset)
 
     def _write(
         self,
@@ -278,7 +227,7 @@ class PartitionLog:
         """Write checked batches, and only then let the state know of them."""
         local = self._local
         with local.writing:
-            self._assign_epochs(headers)
+            self._state.assign_epochs(headers)
             if local.must_roll(size_bytes, headers, now_ms):
                 self._roll(max(local.log_end_offset, headers[0].base_offset))
             local.append(buffers, headers)
@@ -287,27 +236,7 @@ class PartitionLog:
             self.producer_state.update_map_end_offset(local.log_end_offset)
 
     def _complete(self, completed: Sequence[CompletedTxn]) -> None:
-        for txn in completed:
-            if txn.is_aborted:
-                self.segments.active.transaction_index.append(
-                    AbortedTxn(
-                        txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset
-                    )
-                )
-        self._first_unstable_offset = self.producer_state.first_unstable_offset
-
-    def _assign_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        changed = False
-        for header in headers:
-            if header.leader_epoch >= 0:
-                changed |= self.leader_epochs.assign(header.leader_epoch, header.base_offset)
-        if changed:
-            self._write_epochs()
-
-    def _write_epochs(self) -> None:
-        self._fs.write_atomically(
-            self.directory / filenames.LEADER_EPOCHS, format_epochs(self.leader_epochs.entries)
-        )
+        self._state.complete(completed, self.segments.active.transaction_index)
 
     # Rolling
 
@@ -364,7 +293,7 @@ class PartitionLog:
                 raise OffsetOutOfRangeError(
                     str(self.partition), offset, self.log_start_offset, self.log_end_offset
                 )
-            end_offset = self._end_for(isolation)
+            end_offset = self._state.end_for(isolation, self.log_end_offset)
             wanted = ReadRange(offset, end_offset, max_bytes, min_one_batch)
             found = find_slice(self.segments, self.log_end_offset, wanted)
             aborted: tuple[AbortedTxn, ...] = ()
@@ -379,15 +308,6 @@ class PartitionLog:
                 log_start_offset=self.log_start_offset,
             )
 
-    def _end_for(self, isolation: Isolation) -> int:
-        match isolation:
-            case Isolation.LOG_END:
-                return self.log_end_offset
-            case Isolation.HIGH_WATERMARK:
-                return self.high_watermark
-            case Isolation.COMMITTED:
-                return self.last_stable_offset
-
     def collect_aborted(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions that have records in a range of offsets."""
         with self._lock:
@@ -401,10 +321,7 @@ class PartitionLog:
     def find_max_timestamp(self) -> TimestampOffset | None:
         """Return the newest timestamp and the first record that has it, or None."""
         with self._lock:
-            newest_ms = max(segment.max_timestamp.timestamp_ms for segment in self.segments)
-            if newest_ms < 0:
-                return None
-            return find_timestamp(self.segments, newest_ms, self.log_start_offset)
+            return find_max_timestamp(self.segments, self.log_start_offset)
 
     # Losing records on purpose
 
@@ -412,13 +329,7 @@ class PartitionLog:
         """Remove the segments that retention no longer keeps, and return how many went."""
         with self._lock:
             self._local.check_writable()
-            expired = find_expired(
-                self._local.segment_facts(),
-                self.config,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
-                now_ms=self._clock.now_ms(),
-            )
+            expired = self._local.find_expired(self.log_start_offset, self.high_watermark)
             for rule in expired:
                 logger.info("%s: deleting %d segments %s", self.partition, rule.count, rule.reason)
             count = sum(rule.count for rule in expired)
@@ -474,19 +385,19 @@ class PartitionLog:
                 # An epoch may be noted that wrote nothing that is still there.
                 if self.leader_epochs.truncate_from_end(self.log_end_offset):
                     with self._local.writing:
-                        self._write_epochs()
+                        self._state.write_epochs()
                 return False
             if self.segments.first.base_offset > offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
             with self._local.writing:
-                self._lower_cleaner_offset(offset)
+                self._note_cut(offset)
                 for segment in reversed(list(self.segments)):
                     if segment.base_offset > offset:
                         self._remove(segment)
                 self._local.truncate_to(offset)
-                self._lower_to(offset)
-                self._reload_producer_state()
+                self._state.lower_to(offset)
+                self._state.reload_producers(self.segments, self.log_end_offset)
             return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -494,75 +405,32 @@ class PartitionLog:
         with self._lock:
             self._local.check_writable()
             with self._local.writing:
-                self._lower_cleaner_offset(offset)
+                self._note_cut(offset)
                 for segment in self.segments:
                     self._local.remove(segment)
                 self._local.start_at(offset)
-                self.log_start_offset = self.high_watermark = offset
-                self.leader_epochs.clear()
-                self._lower_to(offset)
-                self._snapshots.delete_outside(offset, offset)
-            self.producer_state.truncate_fully_and_start_at(offset)
-            self._first_unstable_offset = None
+                self._state.start_at(offset)
+            self._state.forget_producers(offset)
 
     def delete_due_files(self) -> int:
         """Delete the `.deleted` files whose delay has passed, and return how many."""
         with self._lock:
             return self._local.delete_due_files()
 
-    def _lower_cleaner_offset(self, offset: int) -> None:
-        """Let nothing count as clean from the segment on that is about to be cut.
-
-        What comes there later is not clean, whatever was there before. That is noted first: a
-        crash in between makes a pass do more than it must.
-        """
-        bases = [base for base in self.segments.base_offsets if base <= offset]
-        lowest = bases[-1] if bases else offset
-        maybe_change_cleaner_offsets(
-            self._fs,
-            self.directory.parent,
-            lambda offsets: {
-                p: min(o, lowest) if p == self.partition else o for p, o in offsets.items()
-            },
-        )
-
-    def _lower_to(self, offset: int) -> None:
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        self.leader_epochs.truncate_from_end(offset)
-        self._write_epochs()
+    def _note_cut(self, offset: int) -> None:
+        """Let nothing count as clean from the segment on that a truncation cuts."""
+        cut = self.segments.find_floor(offset)
+        lowest = offset if cut is None else cut.base_offset
+        lower_cleaner_offset(self._fs, self.directory.parent, self.partition, lowest)
 
     def _raise_log_start(self, offset: int) -> None:
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
-        self._local.skip_to(offset)
-        if self.leader_epochs.truncate_from_start(offset):
-            self._write_epochs()
-        self.producer_state.on_log_start_offset_incremented(offset)
-        self._first_unstable_offset = self.producer_state.first_unstable_offset
+        if offset > self.log_start_offset:
+            self._local.skip_to(offset)
+            self._state.raise_log_start(offset)
 
     def _remove(self, segment: Segment) -> None:
         snapshot = self._snapshots.mark_deleted(segment.base_offset)
         self._local.remove(segment, [] if snapshot is None else [snapshot])
-
-    def _reload_producer_state(self) -> None:
-        state = self.producer_state
-        self._snapshots.delete_outside(self.log_start_offset, self.log_end_offset)
-        self._snapshots.load_latest(
-            state,
-            log_start_offset=self.log_start_offset,
-            end_offset=self.log_end_offset,
-            now_ms=self._clock.now_ms(),
-            expiration_ms=self._producer_expiration_ms,
-        )
-        for segment in self.segments.from_offset(state.map_end_offset):
-            replay_segment(segment, state, self.log_end_offset)
-        state.update_map_end_offset(self.log_end_offset)
-        self._snapshots.take(self.producer_state, durable=True)
-        state.on_high_watermark_updated(self.high_watermark)
-        self._first_unstable_offset = state.first_unstable_offset
 
     # Swapping in what a pass wrote
 
@@ -572,15 +440,7 @@ class PartitionLog:
 
     def open_cleaned_segment(self, base_offset: int, size_bytes: int) -> Segment:
         """Return the segment behind complete `.cleaned` files."""
-        return Segment(
-            self._fs,
-            self.directory,
-            base_offset,
-            self.config,
-            created_ms=self._clock.now_ms(),
-            size_bytes=size_bytes,
-            suffix=filenames.CLEANED,
-        )
+        return self._local.open_cleaned_segment(base_offset, size_bytes)
 
     def swap_segments(self, new: Sequence[Segment], replaced: Sequence[int]) -> None:
         """Put cleaned segments in the place of the ones with these base offsets.
@@ -614,9 +474,7 @@ class PartitionLog:
     def remove_expired_producers(self) -> int:
         """Forget producers that were silent for too long, and return how many."""
         with self._lock:
-            return self.producer_state.remove_expired(
-                self._clock.now_ms(), self._producer_expiration_ms
-            )
+            return self._state.remove_expired_producers()
 
     def update_config(self, config: LogConfig) -> None:
         """Act on changed settings from the next append on."""

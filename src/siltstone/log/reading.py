@@ -139,3 +139,9 @@ def find_timestamp(segments: Segments, target_ms: int, start_offset: int) -> Tim
             if found is not None:
                 return found
     return None
+
+
+def find_max_timestamp(segments: Segments, log_start_offset: int) -> TimestampOffset | None:
+    """Return the newest timestamp and the first record that has it, or None."""
+    newest_ms = max(segment.max_timestamp.timestamp_ms for segment in segments)
+    return None if newest_ms < 0 else find_timestamp(segments, newest_ms, log_start_offset)

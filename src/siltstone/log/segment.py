@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from siltstone.errors import (
     CorruptBatchError,
@@ -18,30 +18,27 @@ from siltstone.errors import (
     DecodeError,
     LogDirOfflineError,
     OffsetOrderError,
-    TruncatedDataError,
 )
 from siltstone.log import filenames
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import File, FileSystem
 from siltstone.log.offset_index import OffsetIndex, OffsetPosition
+from siltstone.log.stored_batches import (
+    READ_CHUNK_BYTES,
+    StoredHeader,
+    iter_stored_batches,
+    iter_stored_headers,
+    read_stored_header,
+)
 from siltstone.log.time_index import TimeIndex, TimestampOffset
 from siltstone.log.transaction_index import TransactionIndex
 from siltstone.records.batch import Batch, BatchHeader, read_batch, read_header
-from siltstone.records.layout import HEADER_SIZE, MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+from siltstone.records.layout import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from siltstone.records.scan import plain_walk
 
 logger = logging.getLogger(__name__)
 
-READ_CHUNK_BYTES: Final = 1 << 20
 _REMEMBERED_READS: Final = 64
-_HEADER_WINDOW_BYTES: Final = 8192  # two index intervals: mostly one read finds the batch
-
-
-class StoredHeader(NamedTuple):
-    """A batch's header and where the batch begins in the log file."""
-
-    position: int
-    header: BatchHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +52,6 @@ class FileSlice:
     def read(self) -> bytes:
         """Return the bytes."""
         return self.file.read(self.position, self.size_bytes)
-
-
-def iter_stored_batches(
-    file: File, start: int, end: int, *, check_crc: bool = True
-) -> Iterator[tuple[int, Batch]]:
-    """Yield (position, batch) from a log file between two positions, each a batch's boundary."""
-    position = start
-    chunk_bytes = READ_CHUNK_BYTES
-    while position < end:
-        chunk_start = position
-        wanted_bytes = min(chunk_bytes, end - position)
-        chunk = file.read(position, wanted_bytes)
-        chunk_bytes = READ_CHUNK_BYTES
-        while (at := position - chunk_start) < len(chunk):
-            try:
-                batch = read_batch(chunk, at)
-                if check_crc:
-                    batch.check_crc()
-            except TruncatedDataError as error:
-                if chunk_start + len(chunk) >= end:
-                    raise CorruptBatchError(file.path, position, error.reason) from error
-                break  # The rest of the batch is in the next chunk.
-            except DecodeError as error:
-                raise CorruptBatchError(file.path, position, error.reason) from error
-            yield position, batch
-            position += batch.header.size_bytes
-        if position == chunk_start:
-            if len(chunk) < wanted_bytes:
-                raise CorruptBatchError(file.path, position, "the file ends too early")
-            # A batch larger than the chunk: read what it takes, then go back to normal.
-            chunk_bytes = read_header(chunk).size_bytes
 
 
 class Segment:
@@ -328,16 +294,9 @@ class Segment:
 
     def iter_headers(self, start_position: int = 0) -> Iterator[StoredHeader]:
         """Yield the headers from a batch's position on, reading little else."""
-        position = start_position
-        while position < self.size_bytes:
-            window_start = position
-            window = self.file.read(position, min(_HEADER_WINDOW_BYTES, self.size_bytes - position))
-            while True:
-                stored = self._parse_header(window, position - window_start, position)
-                yield stored
-                position += stored.header.size_bytes
-                if position - window_start + HEADER_SIZE > len(window):
-                    break
+        if start_position >= self.size_bytes:
+            return iter(())  # A reader's empty log has no file.
+        return iter_stored_headers(self.file, start_position, self.size_bytes)
 
     def iter_batches(
         self, start_position: int = 0, *, check_crc: bool = True
@@ -517,15 +476,4 @@ class Segment:
         return newest
 
     def _header_at(self, position: int) -> StoredHeader:
-        return self._parse_header(self.file.read(position, HEADER_SIZE), 0, position)
-
-    def _parse_header(self, window: bytes, at: int, position: int) -> StoredHeader:
-        try:
-            header = read_header(window, at)
-        except DecodeError as error:
-            raise CorruptBatchError(self.path, position, error.reason) from error
-        if position + header.size_bytes > self.size_bytes:
-            raise CorruptBatchError(
-                self.path, position, f"batch of {header.size_bytes} bytes ends after the file"
-            )
-        return StoredHeader(position, header)
+        return read_stored_header(self.file, position, self.size_bytes)

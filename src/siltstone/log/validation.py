@@ -77,6 +77,12 @@ class BatchValidator:
         self._codec = config.compression_type
         self._takes_plain = self._codec in (None, Codec.NONE) and not self._is_append_time
 
+    def check_fits_segment(self, size_bytes: int) -> None:
+        """Raise RecordTooLargeError if no segment could hold so many bytes."""
+        limit_bytes = self._config.segment_bytes
+        if size_bytes > limit_bytes:
+            raise RecordTooLargeError(self._partition, size_bytes, "segment.bytes", limit_bytes)
+
     def validate(
         self,
         data: Buffer,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
 from siltstone.log.reading import AbortedFilter
-from siltstone.log.segment import iter_stored_batches
+from siltstone.log.stored_batches import iter_stored_batches
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.table.positions import RecordPosition
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from siltstone.log.reading import AbortedFilter, Isolation
-from siltstone.log.segment import iter_stored_batches
+from siltstone.log.stored_batches import iter_stored_batches
 from siltstone.records.record import Record
 from siltstone.table.request import View, ViewRequest, resolve_bounds
 from siltstone.table.snapshot import LogSnapshot

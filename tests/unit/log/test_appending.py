@@ -11,8 +11,8 @@ from siltstone.errors import (
     RecordTooLargeError,
     TruncatedDataError,
 )
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo
 from siltstone.records.batch import BatchHeader, TimestampType, read_batch
 from siltstone.records.builder import build_batch, build_marker, encode_batch
 from siltstone.records.compression import Codec

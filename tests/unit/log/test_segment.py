@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltstone.errors import CorruptBatchError, OffsetOrderError
-from siltstone.log.segment import FileSlice, Segment, StoredHeader
+from siltstone.log.segment import FileSlice, Segment
+from siltstone.log.stored_batches import StoredHeader
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import read_batch, read_header

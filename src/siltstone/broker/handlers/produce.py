@@ -17,7 +17,7 @@ from siltstone.broker.error_codes import ProtocolError, code_of, describe
 from siltstone.broker.partitions import Partition
 from siltstone.broker.wire import BadFrameError, Payload, Request
 from siltstone.errors import InvalidRecordError, SiltstoneError
-from siltstone.log.partition_log import AppendInfo
+from siltstone.log.append_info import AppendInfo
 from siltstone.records.layout import TRANSACTIONAL_BIT
 
 ALL_REPLICAS: Final = -1
