@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from siltstone.cleaner.rebuild import rebuild_batch
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
@@ -58,7 +60,8 @@ class EditedLog:
         builder = IndexBuilder(base_offset, 0)
         position = 0
         for header in (read_batch(data).header for data in contents):
-            builder.add([position], [header.last_offset], [header.max_timestamp_ms])
+            row = position, header.last_offset, header.max_timestamp_ms
+            builder.add(*(np.array([value]) for value in row))
             position += header.size_bytes
         self.path(base_offset, ".index").write_bytes(builder.pack_offset_index(_INDEX_BYTES))
         self.path(base_offset, ".timeindex").write_bytes(builder.pack_time_index(_INDEX_BYTES))

@@ -74,7 +74,7 @@ class IndexBuilder:
         rising = entries[np.diff(entries["timestamp_ms"], prepend=NO_TIMESTAMP) > 0]
         capacity = max_bytes // entries.itemsize
         if len(rising) > capacity:
-            rising = np.append(rising[: max(capacity - 1, 0)], rising[-1:])[:capacity]
+            rising = rising[[*range(capacity - 1), -1][:capacity]]
         return rising.tobytes()
 
     def _indexed(self, positions: Any) -> list[int]:

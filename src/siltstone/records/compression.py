@@ -8,6 +8,7 @@ Compressed bytes depend on the versions of the libraries: compare payloads after
 """
 
 import struct
+import threading
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Final
 
 import cramjam
+import zstandard
 
 from siltstone.errors import MalformedDataError
 from siltstone.records.varint import Buffer
@@ -106,9 +108,9 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = MAX_PAYLOAD_BYTES)
         case Codec.SNAPPY:
             return _decompress_snappy(data, limit_bytes)
         case Codec.LZ4:
-            return _decompress_bounded(codec, cramjam.lz4.decompress_into, data, limit_bytes)
+            return _decompress_lz4(data, limit_bytes)
         case Codec.ZSTD:
-            return _decompress_bounded(codec, cramjam.zstd.decompress_into, data, limit_bytes)
+            return _decompress_zstd(data, limit_bytes)
 
 
 def _compress_gzip(data: Buffer, level: int) -> bytes:
@@ -210,12 +212,80 @@ def _lz4_thorough_block(level: int, block: memoryview) -> bytes:
     return frame[start : start + _LZ4_LENGTH.size + (length & ~_LZ4_STORED_BIT)]
 
 
+def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
+    """Take a frame such as ours and Kafka's apart by its blocks; any other as a whole."""
+    blocks = _take_lz4_blocks(memoryview(data), limit_bytes)
+    if blocks is None:
+        return _decompress_bounded(Codec.LZ4, cramjam.lz4.decompress_into, data, limit_bytes)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def _take_lz4_blocks(view: memoryview, limit_bytes: int) -> list[bytes] | None:
+    """Decompress block by block, which takes half as long; None if anything is unusual."""
+    if view[: len(_LZ4_HEADER)] != _LZ4_HEADER:
+        return None
+    blocks: list[bytes] = []
+    room_bytes = limit_bytes
+    position = len(_LZ4_HEADER)
+    while len(view) - position >= _LZ4_LENGTH.size:
+        (length,) = _LZ4_LENGTH.unpack_from(view, position)
+        position += _LZ4_LENGTH.size
+        if length == 0:
+            return blocks if position == len(view) and room_bytes >= 0 else None
+        end = position + (length & ~_LZ4_STORED_BIT)
+        if end > len(view):
+            return None
+        if length & _LZ4_STORED_BIT:
+            block = bytes(view[position:end])
+        else:
+            try:
+                count = cramjam.lz4.decompress_block_into(view[position:end], _scratch.lz4_block)
+            except cramjam.DecompressionError:
+                return None
+            block = bytes(_scratch.lz4_block[:count])
+        blocks.append(block)
+        room_bytes -= len(block)
+        position = end
+    return None
+
+
 def _compress_zstd(data: Buffer, level: int) -> bytes:
-    # As Kafka does it: with the streaming encoder, for the other one writes the content size into
-    # the frame, and flushed before its end, which leaves an empty last block.
-    encoder = cramjam.zstd.Compressor(level=level)
-    encoder.compress(bytes(data))
-    return bytes(encoder.flush()) + bytes(encoder.finish())
+    # As Kafka does it: without the content size in the frame, and flushed before its end, which
+    # leaves an empty last block.
+    encoder = _scratch.zstd_compressor(level).compressobj()
+    return b"".join(
+        (encoder.compress(data), encoder.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), encoder.flush())
+    )
+
+
+def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
+    """Decompress a single frame at once; what is more than that, or wrong, the long way."""
+    guess_bytes = min(max(_FIRST_GUESS_BYTES, _GROWTH * len(data)), limit_bytes)
+    try:
+        if zstandard.frame_content_size(data) <= limit_bytes:
+            return _scratch.zstd_decompressor.decompress(
+                data, max_output_size=guess_bytes, allow_extra_data=False
+            )
+    except zstandard.ZstdError:
+        pass
+    return _decompress_bounded(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit_bytes)
+
+
+class _Scratch(threading.local):
+    """What takes longer to make than to use, for each thread."""
+
+    def __init__(self) -> None:
+        self.lz4_block = memoryview(bytearray(_LZ4_BLOCK_BYTES))
+        self.zstd_decompressor = zstandard.ZstdDecompressor()
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+
+    def zstd_compressor(self, level: int) -> zstandard.ZstdCompressor:
+        if level not in self._compressors:
+            self._compressors[level] = zstandard.ZstdCompressor(level, write_content_size=False)
+        return self._compressors[level]
+
+
+_scratch: Final = _Scratch()
 
 
 def _decompress_bounded(
