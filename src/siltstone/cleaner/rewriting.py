@@ -19,7 +19,7 @@ from siltstone.cleaner.storage import PassStorage
 from siltstone.cleaner.survival import is_last_of_producer
 from siltstone.log.filesystem import File
 from siltstone.records.builder import build_empty_batch
-from siltstone.records.layout import DELETE_HORIZON_BIT
+from siltstone.records.layout import CONTROL_BIT, DELETE_HORIZON_BIT
 
 
 class _Judged(NamedTuple):
@@ -54,6 +54,11 @@ class Rewriting:
         self._threads = threads
         self._sizes = {source.base_offset: source.size_bytes for source in plan.sources}
         self._last_records = {record.producer_id: record for record in plan.last_records}
+        self._last_offsets = [
+            record.last_data_offset
+            for record in plan.last_records
+            if record.last_data_offset is not None
+        ]
         self._ordinal = 0  # of the next record in a data batch
         self._counts = np.zeros(kernels.COUNTS, np.int64)
         self._totals = PassCounts()
@@ -145,12 +150,14 @@ class Rewriting:
         batches = chunk.batches
         keeps: NDArray[np.bool_] = batches["last_offset"] + 1 == self._plan.end_offset
         if self._last_records:
-            for number in np.flatnonzero(batches["producer_id"] >= 0):
-                last_record = self._last_records.get(int(batches["producer_id"][number]))
-                if last_record is not None and is_last_of_producer(
-                    chunk.batch_at(int(number)).header, last_record
-                ):
-                    keeps[number] = True
+            is_active = np.isin(batches["producer_id"], list(self._last_records))
+            # Of most batches the offset says that it is not theirs.
+            is_control = (batches["attributes"] & CONTROL_BIT) != 0
+            may_be_last = np.isin(batches["last_offset"], self._last_offsets) | is_control
+            for number in np.flatnonzero(is_active & may_be_last):
+                last_record = self._last_records[int(batches["producer_id"][number])]
+                header = chunk.batch_at(int(number)).header
+                keeps[number] |= is_last_of_producer(header, last_record)
         return keeps
 
     def _note_horizons(self, chunk: Chunk, verdict: Verdict) -> None:

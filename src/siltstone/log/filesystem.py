@@ -12,12 +12,13 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from siltstone.errors import LogDirOfflineError
 from siltstone.log.filenames import temporary_path
 
 _MADV_POPULATE_READ: Final = 22  # of Linux 5.14, which Python has no name for
+_WINDOW_BYTES: Final = 32 << 20
 _MAX_BUFFERS: Final = 1024  # that one system call takes: IOV_MAX
 
 
@@ -27,12 +28,12 @@ class File:
     A reader that got hold of a segment's file can finish, whatever happens to the segment.
     """
 
-    __slots__ = ("__weakref__", "_mapped", "fd", "path")
+    __slots__ = ("__weakref__", "_window", "fd", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
-        self._mapped: mmap.mmap | None = None
+        self._window: _Window | None = None
 
     def size_bytes(self) -> int:
         """Return the length of the file."""
@@ -70,22 +71,20 @@ class File:
         not a signal that ends the process when somebody looks at them.
         """
         with _translated(self.path, "cannot read"):
-            if self._mapped is None or position + count > len(self._mapped):
-                size_bytes = self.size_bytes()
-                if not size_bytes:
-                    return memoryview(b"")
-                self._mapped = mmap.mmap(self.fd, size_bytes, access=mmap.ACCESS_READ)
-            end = min(position + count, len(self._mapped))
+            end = min(position + count, self.size_bytes())
             if position >= end:
                 return memoryview(b"")
-            start = position // mmap.PAGESIZE * mmap.PAGESIZE
+            window = self._window
+            if window is None or not window.start <= position <= end <= window.end:
+                # What was mapped before goes with the last view of it.
+                window = self._window = _Window.open(self.fd, position, end)
             try:
-                self._mapped.madvise(_MADV_POPULATE_READ, start, end - start)
+                window.populate(position, end)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
                 return memoryview(self.read(position, count))  # An older system.
-        return memoryview(self._mapped)[position:end]
+        return memoryview(window.mapped)[position - window.start : end - window.start]
 
     def close(self) -> None:
         """Close now rather than with the last reference."""
@@ -95,6 +94,27 @@ class File:
 
     def __del__(self) -> None:
         self.close()
+
+
+class _Window(NamedTuple):
+    """A part of a file that is mapped: enough for many views, and not much memory."""
+
+    start: int
+    mapped: mmap.mmap
+
+    @classmethod
+    def open(cls, fd: int, position: int, end: int) -> "_Window":
+        start = position // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        stop = min(max(start + _WINDOW_BYTES, end), os.fstat(fd).st_size)
+        return cls(start, mmap.mmap(fd, stop - start, access=mmap.ACCESS_READ, offset=start))
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.mapped)
+
+    def populate(self, position: int, end: int) -> None:
+        first = (position - self.start) // mmap.PAGESIZE * mmap.PAGESIZE
+        self.mapped.madvise(_MADV_POPULATE_READ, first, end - self.start - first)
 
 
 class FileSystem:
