@@ -24,6 +24,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyspark
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
@@ -39,6 +41,7 @@ from benchmarks.harness import (
     parse_options,
     work_directory,
 )
+from benchmarks.keyed_log import decimal_digits
 from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
 from siltstone.spark.source.packing import Packer, take_columns
@@ -63,7 +66,8 @@ def fill(path: Path, record_count: int) -> int:
     """Append the records, and return how many keys there are."""
     rng = np.random.default_rng(20_260_000)
     keys = rng.integers(0, record_count // KEY_SHARE, record_count)
-    words = rng.integers(ord("a"), ord("z"), 1 << 20, dtype=np.uint8).tobytes()
+    letters = rng.integers(ord("a"), ord("z"), 1 << 20, dtype=np.uint8)
+    values = sliding_window_view(letters, VALUE_BYTES)
     with LogManager([path]) as manager:
         segment_bytes = str(max(1 << 20, record_count * 30))
         settings = {"cleanup.policy": "compact", "segment.bytes": segment_bytes}
@@ -71,11 +75,10 @@ def fill(path: Path, record_count: int) -> int:
         log = manager.get_log(TopicPartition(TOPIC, 0))
         for first in range(0, record_count, ROWS_AT_A_TIME):
             part = keys[first : first + ROWS_AT_A_TIME]
-            starts = (part * 7919 + first) % (len(words) - VALUE_BYTES)
             rows = pa.record_batch(
                 {
-                    "key": pa.array([b"%016d" % key for key in part.tolist()]),
-                    "value": pa.array([words[s : s + VALUE_BYTES] for s in starts.tolist()]),
+                    "key": make_binary(decimal_digits(part, KEY_BYTES)),
+                    "value": make_binary(values[(part * 7919 + first) % len(values)]),
                 }
             )
             packer = Packer(1_700_000_000_000 + first)
@@ -83,6 +86,14 @@ def fill(path: Path, record_count: int) -> int:
             for _, data in packer.iter_batches(columns, np.arange(rows.num_rows)):
                 log.append(data)
     return len(np.unique(keys))
+
+
+def make_binary(rows: NDArray[np.uint8]) -> pa.Array:
+    """Make a column of the rows of a matrix."""
+    count, width = rows.shape
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(rows))]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
 def scan(frame: Callable[[], DataFrame]) -> Work:
