@@ -69,12 +69,13 @@ def read_directory(fs: FileSystem, path: Path) -> DirectoryState:
         doomed=tuple(doomed),
         topic_ids=topic_ids,
         empty=frozenset(empty),
-        recovery_points=_read_offsets(fs, path / filenames.RECOVERY_POINTS),
-        log_start_offsets=_read_offsets(fs, path / filenames.LOG_START_OFFSETS),
+        recovery_points=read_offsets(fs, path / filenames.RECOVERY_POINTS),
+        log_start_offsets=read_offsets(fs, path / filenames.LOG_START_OFFSETS),
     )
 
 
-def _read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
+def read_offsets(fs: FileSystem, path: Path) -> dict[TopicPartition, int]:
+    """Read a checkpoint of offsets; an absent one has none."""
     data = fs.read_file(path)
     try:
         return {} if data is None else parse_offsets(path, data)

@@ -15,7 +15,7 @@ from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
-from siltstone.log.log_directory import DirectoryState, read_directory
+from siltstone.log.log_directory import DirectoryState, read_directory, read_offsets
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.recovery import LoadRequest
 from siltstone.log.topic_catalog import find_places, merge_topics
@@ -26,6 +26,7 @@ _ATTEMPTS: Final = 40
 _PAUSE_SECONDS: Final = 0.005
 
 Signature = tuple[tuple[str, int, int], ...]  # name, inode, size
+FileStamp = tuple[int, int]  # inode and time of modification; zeros if the file is absent
 
 
 class LogReader:
@@ -54,6 +55,7 @@ class LogReader:
         self._places = find_places(self._states.items())
         self._topics = merge_topics(store, self._states.items(), self._places)
         self._logs: dict[TopicPartition, tuple[Signature, PartitionLog]] = {}
+        self._log_starts: dict[Path, tuple[FileStamp, Mapping[TopicPartition, int]]] = {}
 
     def topics(self) -> list[TopicMetadata]:
         """Return every topic, by name."""
@@ -83,7 +85,11 @@ class LogReader:
             try:
                 signature = self._sign(path)
                 known = self._logs.get(partition)
-                if known is not None and _is_longer(known[0], signature):
+                if (
+                    known is not None
+                    and _is_longer(known[0], signature)
+                    and self._find_log_start(directory, partition) <= known[1].log_start_offset
+                ):
                     log = known[1]
                     # Even if it is as long: a pre-allocated file is, whatever is written to it.
                     log.extend()
@@ -98,6 +104,25 @@ class LogReader:
             return log
         raise AssertionError("unreachable")
 
+    def stamp_log_start(self, partition: TopicPartition) -> FileStamp:
+        """Tell by inode and time whether the owner has written down another log start."""
+        return self._stamp_log_starts(self._find_directory(partition))
+
+    def _stamp_log_starts(self, directory: Path) -> FileStamp:
+        try:
+            stat = (directory / filenames.LOG_START_OFFSETS).stat()
+        except FileNotFoundError:
+            return 0, 0
+        return stat.st_ino, stat.st_mtime_ns
+
+    def _find_log_start(self, directory: Path, partition: TopicPartition) -> int:
+        stamp = self._stamp_log_starts(directory)
+        known = self._log_starts.get(directory)
+        if known is None or known[0] != stamp:
+            offsets = read_offsets(self._fs, directory / filenames.LOG_START_OFFSETS)
+            known = self._log_starts[directory] = (stamp, offsets)
+        return known[1].get(partition, 0)
+
     def _open(self, directory: Path, partition: TopicPartition, path: Path) -> PartitionLog:
         state = self._states[directory]
         log = PartitionLog(
@@ -108,7 +133,7 @@ class LogReader:
                 directory=path,
                 config=self.config(partition.topic),
                 now_ms=self._clock.now_ms(),
-                log_start_offset=state.log_start_offsets.get(partition, 0),
+                log_start_offset=self._find_log_start(directory, partition),
                 recovery_point=state.recovery_points.get(partition, 0),
                 was_clean=(directory / filenames.CLEAN_SHUTDOWN).exists(),
                 writable=False,

@@ -18,7 +18,7 @@ from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.filesystem import File, FileSystem
 from siltstone.log.key_index import KeyIndex, put_key_index
-from siltstone.log.log_reader import LogReader
+from siltstone.log.log_reader import FileStamp, LogReader
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.segment import Segment
 from siltstone.table.head import Head
@@ -43,6 +43,7 @@ class _Indexed(NamedTuple):
 class _Stamp(NamedTuple):
     directory_modified_ns: int
     newest_bytes: int  # of the segment that appends go to
+    log_start: FileStamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class PartitionLookup:
             return self._state
 
     def _look(self, state: _State) -> _Stamp | None:
-        """Look whether anything can have changed, by two calls; None if they prove nothing."""
+        """Look whether anything can have changed, by three calls; None if they prove nothing."""
         if self._preallocates:
             return None
         now_ns = time.time_ns()
@@ -100,7 +101,9 @@ class PartitionLookup:
             modified_ns = state.newest_path.parent.stat().st_mtime_ns
         except FileNotFoundError:
             return None
-        return _Stamp(modified_ns, size_bytes) if now_ns - modified_ns > _QUIET_NS else None
+        if now_ns - modified_ns <= _QUIET_NS:
+            return None
+        return _Stamp(modified_ns, size_bytes, self._reader.stamp_log_start(self.partition))
 
     def _load_still(self, log: PartitionLog) -> _State:
         with log.exclusively():  # Another thread may be extending it.

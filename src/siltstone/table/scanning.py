@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.ids import TopicPartition
@@ -106,6 +107,11 @@ def describe(bounds: ViewBounds) -> dict[str, Any]:
 def cut_binary(column: pa.Array) -> list[bytes]:
     """Turn a column without nulls and without a slice offset into bytes: faster than Arrow does."""
     _, offsets, data = column.buffers()
-    ends = memoryview(offsets).cast("i")[: len(column) + 1].tolist()
+    ends = np.frombuffer(offsets, np.int32, len(column) + 1)
+    length = int(ends[1]) if len(column) else 0
+    if length and (np.diff(ends) == length).all():
+        # All equally long, as keys often are: numpy cuts them twice as fast as a loop does.
+        equal: list[bytes] = np.frombuffer(data, f"V{length}", len(column)).tolist()
+        return equal
     whole = b"" if data is None else data.to_pybytes()
-    return [whole[start:end] for start, end in itertools.pairwise(ends)]
+    return [whole[start:end] for start, end in itertools.pairwise(ends.tolist())]

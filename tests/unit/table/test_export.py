@@ -96,6 +96,26 @@ def test_an_iceberg_export_is_the_table_and_knows_its_offsets(owner: Owner, tmp_
     assert first.end_offsets == again.end_offsets
 
 
+def test_a_second_iceberg_export_leaves_the_files_of_unchanged_partitions_alone(
+    owner: Owner, tmp_path: Path
+) -> None:
+    def data_files() -> set[str]:
+        catalog = SqlCatalog("silt", uri=f"sqlite:///{tmp_path / 'catalog.db'}")
+        files = catalog.load_table("silt.orders").inspect.files()
+        return set(files["file_path"].to_pylist())
+
+    to_iceberg(owner, tmp_path)
+    before = data_files()
+    owner.put(b"key-1", b"new")
+
+    to_iceberg(owner, tmp_path)
+
+    after = data_files()
+    assert len(before) == 3
+    assert len(before - after) == 1  # the one with the old value
+    assert read_iceberg(tmp_path) == {**EXPECTED, b"key-1": b"new"}
+
+
 def test_files_of_others_are_left_alone(owner: Owner, tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
