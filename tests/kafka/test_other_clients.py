@@ -108,7 +108,11 @@ def test_what_kafkajs_writes_it_reads(
     written = run_kafkajs(
         bootstrap,
         "produce",
-        **{"topic": topic, "count": COUNT, "codec": codec, "acks": acks, "idempotent": idempotent},
+        topic=topic,
+        count=COUNT,
+        codec=codec,
+        acks=acks,
+        idempotent=idempotent,
     )
 
     assert {(part["partition"], part["errorCode"]) for part in written} == {(0, 0), (1, 0)}
