@@ -94,6 +94,9 @@ soak: install java-build ## random tests with many examples: hours, not minutes
 	@$(PYTEST) tests/property tests/crash -n $(WORKERS) --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
 	@echo "soak: 5,000 random logs against Kafka's cleaner"
 	@SILTSTONE_SOAK=5000 $(PYTEST) tests/kafka/test_cleaner_differential.py --timeout=0 $(PYTEST_ARGS)
+	@echo "soak: a broker under load, killed every 30 s: 10 minutes, 500 connections, 2,000 partitions"
+	@SILTSTONE_SOAK_SECONDS=600 SILTSTONE_SOAK_CONNECTIONS=500 SILTSTONE_SOAK_PARTITIONS=2000 \
+		$(PYTEST) tests/e2e/test_broker_soak.py --timeout=0 $(PYTEST_ARGS)
 
 clean: ## remove caches and build output; .venv stays
 	@echo "clean: caches and build output"
