@@ -11,10 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from siltstone.broker.wire import DESCRIBE_LOG_DIRS, METADATA
-from siltstone.ids import TopicPartition
-from siltstone.log.log_reader import LogReader
-from tests.e2e.test_broker_life import append, create
-from tests.support.log_checks import fetch_all
+from tests.e2e.test_broker_life import append, create, values
 from tests.support.serving import RawClient, ServedBroker
 
 VALUE_BYTES = 50_000
@@ -82,9 +79,11 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
         made.unmount()
 
 
-def values(directory: Path, partition: TopicPartition) -> list[bytes | None]:
-    log = LogReader([directory]).get_log(partition)
-    return [r.value for batch in fetch_all(log, 1 << 20) for r in batch.iter_records()]
+def place(client: RawClient, disk: Disk, broker: ServedBroker) -> tuple[int, int]:
+    """Make a topic with a partition on the disk and one elsewhere, and limit the disk."""
+    assert create(client, "t", partitions=2) == 0
+    disk.limit(broker)
+    return (0, 1) if (disk.path / "t-0").exists() else (1, 0)
 
 
 def fill(client: RawClient, partition: int) -> tuple[list[bytes], set[int]]:
@@ -110,9 +109,7 @@ def test_a_full_disk_is_an_error_to_the_producer_and_no_torn_log(
     with ServedBroker(disk.path, SETTINGS) as broker:
         broker.start(["--log-dir", str(other)])
         with RawClient(broker.port) as client:
-            create(client, "t", partitions=2)
-            on_disk, elsewhere = (0, 1) if (disk.path / "t-0").exists() else (1, 0)
-            disk.limit(broker)
+            on_disk, elsewhere = place(client, disk, broker)
 
             acknowledged, errors = fill(client, on_disk)
 
@@ -129,8 +126,8 @@ def test_a_full_disk_is_an_error_to_the_producer_and_no_torn_log(
             assert append(client, "t", b"again", elsewhere) == (0, 1)
         assert broker.stop() == 0
 
-    assert values(disk.path, TopicPartition("t", on_disk)) == [*acknowledged, b"again"]
-    assert values(other, TopicPartition("t", elsewhere)) == [b"still here", b"again"]
+    assert values(disk.path, "t", on_disk) == [*acknowledged, b"again"]
+    assert values(other, "t", elsewhere) == [b"still here", b"again"]
 
 
 def check_offline(client: RawClient, path: Path, partition: int) -> None:
@@ -156,9 +153,7 @@ def test_a_broker_starts_beside_a_directory_that_is_still_full(tmp_path: Path, d
     with ServedBroker(disk.path, SETTINGS) as broker:
         broker.start(["--log-dir", str(other)])
         with RawClient(broker.port) as client:
-            create(client, "t", partitions=2)
-            on_disk, elsewhere = (0, 1) if (disk.path / "t-0").exists() else (1, 0)
-            disk.limit(broker)
+            on_disk, elsewhere = place(client, disk, broker)
             acknowledged, _ = fill(client, on_disk)
         broker.kill()
 
@@ -172,4 +167,4 @@ def test_a_broker_starts_beside_a_directory_that_is_still_full(tmp_path: Path, d
             assert append(client, "t", b"again", on_disk) == (0, len(acknowledged))
         assert broker.stop() == 0
 
-    assert values(disk.path, TopicPartition("t", on_disk)) == [*acknowledged, b"again"]
+    assert values(disk.path, "t", on_disk) == [*acknowledged, b"again"]
