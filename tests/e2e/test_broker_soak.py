@@ -32,7 +32,7 @@ SECONDS = int(os.environ.get("SILTSTONE_SOAK_SECONDS", "15"))
 CONNECTIONS = int(os.environ.get("SILTSTONE_SOAK_CONNECTIONS", "100"))
 PARTITIONS = int(os.environ.get("SILTSTONE_SOAK_PARTITIONS", "200"))
 KILL_SECONDS = 30 if SECONDS > 60 else 5
-SEGMENT_BYTES = 50_000 if SECONDS > 60 else 3_000
+SEGMENT_BYTES = 20_000 if SECONDS > 60 else 3_000
 PARTITIONS_PER_TOPIC = 50
 SETTINGS = {
     "log.flush.interval.messages": "1",
