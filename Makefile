@@ -19,7 +19,7 @@ SHM := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4
 export PYTEST_DEBUG_TEMPROOT ?= $(or $(SHM),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kafka java java-build bench lint format lock soak clean
+.PHONY: help install demo test test-kafka java java-build clients bench lint format lock soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -47,7 +47,7 @@ test: install java ## every test but tests/kafka; WORKERS=2, PYTEST_ARGS="-k nam
 	@$(PYTEST) tests --ignore=tests/kafka -n $(WORKERS) $(PYTEST_ARGS)
 
 # The first test waits for Maven to fetch Kafka's jars, hence the longer limit.
-test-kafka: install java-build ## tests/kafka, against a real Kafka
+test-kafka: install java-build clients ## tests/kafka, against a real Kafka
 	@echo "test-kafka: tests/kafka"
 	@$(PYTEST) tests/kafka -n $(WORKERS) --dist loadfile --timeout=900 $(PYTEST_ARGS)
 
@@ -56,6 +56,9 @@ java: ## check for Java 17; install it if root on Debian
 
 java-build: ## check for Java 17 with javac, and Maven; install them if root on Debian
 	@sh scripts/ensure-java.sh build
+
+clients: ## check for kcat, Node and npm; install them if root on Debian
+	@sh scripts/ensure-clients.sh
 
 bench: install java ## benchmarks/bench_NAME.py, or all of them; NAME=<subject>, ROWS="text;text"
 	@set -e; for file in benchmarks/bench_$(or $(NAME),*).py; do \
@@ -92,6 +95,9 @@ soak: install java-build ## random tests with many examples: hours, not minutes
 	@$(PYTEST) tests/property tests/crash -n $(WORKERS) --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
 	@echo "soak: 5,000 random logs against Kafka's cleaner"
 	@SILTSTONE_SOAK=5000 $(PYTEST) tests/kafka/test_cleaner_differential.py --timeout=0 $(PYTEST_ARGS)
+	@echo "soak: a broker under load, killed every 30 s: 10 minutes, 500 connections, 2,000 partitions"
+	@SILTSTONE_SOAK_SECONDS=600 SILTSTONE_SOAK_CONNECTIONS=500 SILTSTONE_SOAK_PARTITIONS=2000 \
+		$(PYTEST) tests/e2e/test_broker_soak.py --timeout=0 $(PYTEST_ARGS)
 
 clean: ## remove caches and build output; .venv stays
 	@echo "clean: caches and build output"

@@ -41,6 +41,8 @@ def create(raw: RawClient, *topics: dict[str, Any], validate_only: bool = False)
         ({"name": "x" * 250}, ErrorCode.invalid_topic_exception),
         ({"num_partitions": 0}, ErrorCode.invalid_partitions),
         ({"num_partitions": -2}, ErrorCode.invalid_partitions),
+        ({"num_partitions": 10_001}, ErrorCode.policy_violation),
+        ({"num_partitions": 2**31 - 1}, ErrorCode.policy_violation),
         ({"replication_factor": 0}, ErrorCode.invalid_replication_factor),
         ({"replication_factor": 3}, ErrorCode.invalid_replication_factor),
         ({"configs": [{"name": "no.such", "value": "1"}]}, ErrorCode.invalid_config),
@@ -125,6 +127,16 @@ def test_partitions_that_cannot_be_are_not_created(
     answer = raw.ask(wire.CREATE_PARTITIONS, 3, topics=[topic], timeout=10_000, validate_only=False)
 
     assert answer.results[0].error_code == code
+
+
+def test_no_more_partitions_are_added_than_may_be_at_once(
+    raw: RawClient, make_topic: MakeTopic
+) -> None:
+    topic = {"name": make_topic(), "count": 10_002, "assignments": None}
+
+    answer = raw.ask(wire.CREATE_PARTITIONS, 3, topics=[topic], timeout=10_000, validate_only=False)
+
+    assert answer.results[0].error_code == ErrorCode.policy_violation
 
 
 @pytest.mark.parametrize(

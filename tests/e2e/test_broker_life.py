@@ -59,8 +59,8 @@ def append(client: RawClient, topic: str, value: bytes, partition: int = 0) -> t
     return done.error_code, done.base_offset
 
 
-def values(directory: Path, topic: str) -> list[bytes | None]:
-    log = LogReader([directory]).get_log(TopicPartition(topic, 0))
+def values(directory: Path, topic: str, partition: int = 0) -> list[bytes | None]:
+    log = LogReader([directory]).get_log(TopicPartition(topic, partition))
     return [r.value for batch in fetch_all(log, 1 << 20) for r in batch.iter_records()]
 
 

@@ -1,8 +1,12 @@
 """What clients cannot do to a broker: hold more connections, memory or time than they may."""
 
 import contextlib
+import resource
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -125,28 +129,99 @@ def test_large_requests_that_do_not_fit_into_memory_together_wait_for_each_other
         assert append(client, "large", b"v") == (0, 3)
 
 
-def test_a_client_that_never_takes_its_answers_is_closed(broker: ServedBroker) -> None:
-    with RawClient(broker.port) as client:
-        create(client, "untaken", max_message_bytes="3000000")
-        for _ in range(8):
-            append(client, "untaken", b"x" * 2_000_000)
+UNTAKEN_BYTES = 8 * 2_000_000
+
+
+def fetch_untaken(topic: str) -> dict[str, Any]:
+    """Return the request for more than a socket holds."""
     wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 24}
-    fetch = {
+    return {
         "replica_id": -1,
         "max_wait": 0,
         "min_bytes": 1,
         "max_bytes": 1 << 24,
-        "topics": [{"topic": "untaken", "partitions": [wanted]}],
+        "topics": [{"topic": topic, "partitions": [wanted]}],
         "forgotten_topics_data": (),
     }
+
+
+def fill_untaken(broker: ServedBroker, topic: str) -> None:
+    with RawClient(broker.port) as client:
+        create(client, topic, max_message_bytes="3000000")
+        for _ in range(8):
+            append(client, topic, b"x" * (UNTAKEN_BYTES // 8))
+
+
+def sockets(broker: ServedBroker) -> set[str]:
+    return {handle for handle in broker.open_files() if handle.startswith("socket:")}
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_client_that_never_takes_its_answers_is_closed(broker: ServedBroker) -> None:
+    fill_untaken(broker, "untaken")
+    before = sockets(broker)
     with RawClient(broker.port) as deaf:
-        deaf.send(FETCH, 12, fetch)
-        deaf.send(FETCH, 12, fetch)
-        time.sleep(3)  # longer than a client may be silent
+        deaf.send(FETCH, 12, fetch_untaken("untaken"))
+        deaf.send(FETCH, 12, fetch_untaken("untaken"))
+        wait_until(lambda: bool(sockets(broker) - before))
+        taken = sockets(broker) - before
+
+        # Without a single byte read here: it is the broker that lets go.
+        wait_until(lambda: not taken & sockets(broker))
+
         received = 0
         with contextlib.suppress(ConnectionResetError):
             while chunk := deaf.socket.recv(1 << 20):
                 received += len(chunk)
+    assert received < UNTAKEN_BYTES
+    with RawClient(broker.port) as other:
+        assert is_served(other)
 
-    # The end of the connection came before the end of the answers.
-    assert received < 2 * 8 * 2_000_000
+
+def test_a_client_that_takes_its_answers_slowly_gets_them_all(broker: ServedBroker) -> None:
+    fill_untaken(broker, "slow")
+    with RawClient(broker.port) as slow:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
+        started = time.monotonic()
+        slow.send(FETCH, 12, fetch_untaken("slow"))
+        received = 0
+        while received < UNTAKEN_BYTES:
+            chunk = slow.socket.recv(1 << 20)
+            assert chunk, "closed before the end"
+            received += len(chunk)
+            # All in all twice as long as a client may be silent.
+            time.sleep(max(0.0, started + 2 * received / UNTAKEN_BYTES - time.monotonic()))
+    assert received >= UNTAKEN_BYTES
+
+
+def test_a_broker_takes_all_file_handles_and_waits_for_more_when_there_are_none(
+    tmp_path: Path,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ServedBroker(tmp_path / "logs") as broker:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard - 1, hard))
+        try:
+            broker.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert resource.prlimit(broker.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+        with RawClient(broker.port) as first:
+            assert is_served(first)
+            few = len(broker.open_files()) + 4
+            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (few, few))
+            clients = [RawClient(broker.port) for _ in range(20)]
+            wait_until(lambda: "cannot accept a connection" in broker.log())
+
+            assert [is_served(first) for _ in range(100)] == [True] * 100
+            for client in clients:
+                client.socket.close()
+            with RawClient(broker.port) as last:
+                assert is_served(last)
+        # Not once for every turn of the event loop.
+        assert broker.log().count("cannot accept a connection") < 100

@@ -1,12 +1,20 @@
 """A directory that Kafka filled is served by ours, and then by Kafka again."""
 
+import time
+from collections.abc import Iterable
+
 import confluent_kafka
 
+from siltstone.ids import TopicPartition
+from siltstone.log.log_reader import LogReader
 from tests.clients.test_confluent import consume, produce
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import MakeBroker
+from tests.support.log_checks import fetch_all
 from tests.support.serving import ServedBroker
 
 COUNT = 300
+KEY_COUNT = 20
 
 
 def test_a_directory_goes_from_kafka_to_our_broker_and_back(make_broker: MakeBroker) -> None:
@@ -30,3 +38,54 @@ def test_a_directory_goes_from_kafka_to_our_broker_and_back(make_broker: MakeBro
     assert [int(m.key() or b"") for m in both] == list(range(2 * COUNT))
     assert [m.offset() for m in both] == list(range(2 * COUNT))
     assert kafka.complaints() == []
+
+
+def test_what_our_broker_has_compacted_kafka_serves(make_broker: MakeBroker) -> None:
+    kafka = make_broker()
+    kafka.start()
+    kafka.create_topic("cleaned", config={"segment.bytes": 2000, "cleanup.policy": "compact"})
+    write_changes(kafka, range(COUNT))
+    kafka.stop()
+
+    settings = {
+        "log.cleanup.policy": "compact",  # Kafka keeps the settings of topics where we cannot read.
+        "log.segment.bytes": "2000",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "log.cleaner.backoff.ms": "100",
+    }
+    with ServedBroker(kafka.log_dirs[0], settings) as ours:
+        ours.start()
+        write_changes(ours, range(COUNT, 2 * COUNT))
+        deadline = time.monotonic() + 120
+        while "Log cleaner cleaned log cleaned-0" not in ours.log():
+            assert time.monotonic() < deadline, ours.log()
+            time.sleep(0.1)
+        write_changes(ours, range(2 * COUNT, 3 * COUNT))
+        assert ours.stop() == 0
+    log = LogReader([kafka.log_dirs[0]]).get_log(TopicPartition("cleaned", 0))
+    records = [r for batch in fetch_all(log, 1 << 20) for r in batch.iter_records()]
+
+    kafka.start()
+    start = confluent_kafka.TopicPartition("cleaned", 0, 0)
+    found = consume(kafka, [start], len(records))  # type: ignore[arg-type]
+
+    assert [(m.offset(), m.key(), m.value()) for m in found] == [
+        (r.offset, r.key, r.value) for r in records
+    ]
+    assert len(records) < 3 * COUNT
+    latest = {m.key(): m.value() for m in found}
+    assert latest == {
+        b"%d" % (number % KEY_COUNT): b"value %d" % number
+        for number in range(3 * COUNT - KEY_COUNT, 3 * COUNT)
+    }
+    assert kafka.complaints() == []
+
+
+def write_changes(broker: KafkaBroker | ServedBroker, numbers: Iterable[int]) -> None:
+    """Give each of a few keys a value again and again, in small batches."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "batch.num.messages": 5, "linger.ms": 5}
+    )
+    for number in numbers:
+        producer.produce("cleaned", b"value %d" % number, b"%d" % (number % KEY_COUNT), partition=0)
+    assert producer.flush(30) == 0

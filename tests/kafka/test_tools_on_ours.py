@@ -14,6 +14,8 @@ from tests.support.serving import ServedBroker
 
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 LOG_DIRS_COMMAND = "org.apache.kafka.tools.LogDirsCommand"
+API_VERSIONS_COMMAND = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 
 
@@ -163,3 +165,12 @@ def test_the_verifiable_producer_has_every_record_acknowledged(
     assert sum(event["name"] == "producer_send_success" for event in events) == 500
     (figures,) = (event for event in events if event["name"] == "tool_data")
     assert figures["acked"] == 500
+
+
+def test_the_broker_says_what_it_serves(admin_tools: SharedTools, served: ServedBroker) -> None:
+    versions = admin_tools.run(API_VERSIONS_COMMAND, *at(served))
+    cluster = admin_tools.run(CLUSTER_TOOL, "cluster-id", *at(served))
+
+    assert "Produce(0): 3 to 13" in versions
+    assert "Fetch(1): 4 to 18" in versions
+    assert re.search(r"^Cluster ID: \S{22}$", cluster, re.MULTILINE), cluster

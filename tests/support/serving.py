@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import resource
 import signal
 import socket
 import struct
@@ -85,13 +86,22 @@ class ServedBroker:
             process.kill()
             process.wait(_STOP_SECONDS)
 
-    def open_sockets(self) -> int:
-        """Return how many connections it has, and where it listens."""
-        count = 0
+    def open_files(self) -> list[str]:
+        """Return what its file handles are for: paths, and sockets as `socket:[inode]`."""
+        found = []
         for path in Path(f"/proc/{self.pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                count += str(path.readlink()).startswith("socket:")
-        return count
+                found.append(str(path.readlink()))
+        return found
+
+    def open_sockets(self) -> int:
+        """Return how many connections it has, and where it listens."""
+        return sum(target.startswith("socket:") for target in self.open_files())
+
+    def resident_bytes(self) -> int:
+        """Return how much memory it has."""
+        fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        return int(fields[1]) * resource.getpagesize()
 
 
 class RawClient:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -50,7 +51,15 @@ def serve(config: ServerConfig, engine: PassEngine, beside: Beside) -> None:
     """Run a broker until SIGTERM or SIGINT, and `beside` it what it is given to as it runs."""
     # Two threads beside the event loop decide and commit: requests should not wait for them long.
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _allow_many_files()
     uvloop.run(_serve(config, engine, beside))
+
+
+def _allow_many_files() -> None:
+    """Take all the file handles that may be had: a log needs three, a client one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(config: ServerConfig, engine: PassEngine, beside: Beside) -> None:

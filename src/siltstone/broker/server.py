@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 10.0
+_BREATH_SECONDS: Final = 0.5
 
 
 class Server:
@@ -99,8 +100,7 @@ class Server:
             ) from error
         listening.setblocking(False)
         self._listening = listening
-        loop = asyncio.get_running_loop()
-        loop.add_reader(listening.fileno(), self._on_acceptable)
+        self._accept()
         self._sweep()
         return Endpoint(listener.host, listening.getsockname()[1])
 
@@ -129,8 +129,21 @@ class Server:
                 return
             except OSError as error:
                 logger.error("cannot accept a connection: %s", error.strerror)
+                self._stop_accepting()
                 return
             self._take_in(sock, str(address[0]))
+
+    def _stop_accepting(self) -> None:
+        """Leave those who wait alone for a moment: without file handles we would try for ever."""
+        assert self._listening is not None
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listening.fileno())
+        loop.call_later(_BREATH_SECONDS, self._accept)
+
+    def _accept(self) -> None:
+        if self._listening is not None and self._listening.fileno() >= 0:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._listening.fileno(), self._on_acceptable)
 
     def _take_in(self, sock: socket.socket, ip: str) -> None:
         config = self._broker.server_config.broker

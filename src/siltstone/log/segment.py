@@ -194,14 +194,15 @@ class Segment:
         position = self.size_bytes
         try:
             self._fs.write(self._file or self.file, position, buffers)
+            for header in headers:
+                self._index(header, position)
+                position += header.size_bytes
         except LogDirOfflineError:
-            # Half a batch after the end does no harm, but a cut file explains itself better.
+            # Half a batch does no harm, but a whole one would be there at the next start although
+            # it was refused: the disk may have had room for it, and none for its index entry.
             with contextlib.suppress(LogDirOfflineError):
-                self._fs.truncate(self.file, position)
+                self._fs.truncate(self.file, self.size_bytes)
             raise
-        for header in headers:
-            self._index(header, position)
-            position += header.size_bytes
         self.size_bytes = position
 
     def extend(self) -> list[Batch]:

@@ -15,6 +15,9 @@ from siltstone.ids import is_legal_topic
 from siltstone.log.config import LogConfig
 
 _BY_DEFAULT: Final = -1
+_MAX_NEW_PARTITIONS: Final = (
+    10_000  # As Kafka: a slip of the hand must not fill the disk with files.
+)
 
 
 async def handle(broker: Broker, request: Request) -> Values:
@@ -90,12 +93,22 @@ def _partition_count(broker: Broker, topic: Any) -> int:
         count = broker.server_config.broker.num_partitions
     if count < 1:
         raise ProtocolError(ErrorCode.invalid_partitions, "a topic needs at least 1 partition")
+    check_new_partitions(count)
     if topic.replication_factor not in (_BY_DEFAULT, 1):
         raise ProtocolError(
             ErrorCode.invalid_replication_factor,
             f"replication factor {topic.replication_factor}: there is 1 broker",
         )
     return count
+
+
+def check_new_partitions(count: int) -> None:
+    """Refuse more partitions than may be made at once."""
+    if count > _MAX_NEW_PARTITIONS:
+        raise ProtocolError(
+            ErrorCode.policy_violation,
+            f"{count} new partitions are more than {_MAX_NEW_PARTITIONS}, the most for one request",
+        )
 
 
 def _check_assignments(broker: Broker, topic: Any) -> int:

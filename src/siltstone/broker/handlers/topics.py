@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import ProtocolError, code_of, describe
-from siltstone.broker.handlers.create_topics import check_replicas
+from siltstone.broker.handlers.create_topics import check_new_partitions, check_replicas
 from siltstone.broker.messages import Values
 from siltstone.broker.wire import Request
 
@@ -70,6 +70,7 @@ def _check_partitions(broker: Broker, topic: Any) -> None:
             ErrorCode.invalid_partitions,
             f"topic {topic.name} has {known.partition_count} partitions, {topic.count} is not more",
         )
+    check_new_partitions(topic.count - known.partition_count)
     if topic.assignments is not None:
         if len(topic.assignments) != topic.count - known.partition_count:
             raise ProtocolError(

@@ -1,0 +1,131 @@
+// One act of a kafkajs user: `node client.js BOOTSTRAP ACT ARGUMENTS`, arguments and result in JSON.
+
+'use strict'
+
+const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
+
+const [bootstrap, act, text] = process.argv.slice(2)
+const kafka = new Kafka({ brokers: [bootstrap], clientId: 'kafkajs-tests', logLevel: logLevel.ERROR })
+
+async function withAdmin(use) {
+  const admin = kafka.admin()
+  await admin.connect()
+  try {
+    return await use(admin)
+  } finally {
+    await admin.disconnect()
+  }
+}
+
+async function produce({ topic, count, codec, acks, idempotent }) {
+  const producer = kafka.producer({ idempotent, maxInFlightRequests: 1 })
+  await producer.connect()
+  const messages = Array.from({ length: count }, (_, number) => ({
+    key: String(number),
+    value: number % 10 === 9 ? null : `value ${number}`,
+    headers: { h: 'x' },
+    partition: number % 2,
+    timestamp: String(1000 + number),
+  }))
+  const half = count / 2
+  const options = { acks, compression: CompressionTypes[codec] }
+  const first = await producer.send({ topic, messages: messages.slice(0, half), ...options })
+  const topicMessages = [{ topic, messages: messages.slice(half) }]
+  const second = await producer.sendBatch({ topicMessages, ...options })
+  await producer.disconnect()
+  return [...first, ...second]
+}
+
+// A consumer of kafkajs always joins a group. This is what it fetches with, once it has.
+async function fetch({ topic, partition, offset }) {
+  const createCluster = Object.getOwnPropertySymbols(kafka).find(
+    symbol => symbol.description === 'private:Kafka:createCluster'
+  )
+  const cluster = kafka[createCluster]({})
+  await cluster.connect()
+  await cluster.addTargetTopic(topic)
+  const [{ leader }] = cluster.findTopicPartitionMetadata(topic).filter(
+    metadata => metadata.partitionId === partition
+  )
+  const broker = await cluster.findBroker({ nodeId: String(leader) })
+  const partitions = [{ partition, fetchOffset: String(offset), maxBytes: 1 << 20 }]
+  const { responses } = await broker.fetch({
+    maxWaitTime: 100,
+    minBytes: 1,
+    maxBytes: 1 << 20,
+    isolationLevel: 1,
+    topics: [{ topic, partitions }],
+  })
+  await cluster.disconnect()
+  const [found] = responses[0].partitions
+  return found.messages.map(message => ({
+    offset: Number(message.offset),
+    timestamp: Number(message.timestamp),
+    key: message.key.toString(),
+    value: message.value === null ? null : message.value.toString(),
+    headers: Object.fromEntries(
+      Object.entries(message.headers).map(([name, value]) => [name, value.toString()])
+    ),
+  }))
+}
+
+async function administer({ topic }) {
+  return withAdmin(async admin => {
+    const created = await admin.createTopics({
+      topics: [
+        { topic, numPartitions: 2, configEntries: [{ name: 'retention.ms', value: '100000000000' }] },
+      ],
+    })
+    await admin.createPartitions({ topicPartitions: [{ topic, count: 3 }] })
+    await admin.alterConfigs({
+      resources: [
+        {
+          type: ConfigResourceTypes.TOPIC,
+          name: topic,
+          configEntries: [{ name: 'cleanup.policy', value: 'compact' }],
+        },
+      ],
+    })
+    const { resources } = await admin.describeConfigs({
+      resources: [
+        { type: ConfigResourceTypes.TOPIC, name: topic, configNames: ['cleanup.policy'] },
+      ],
+      includeSynonyms: false,
+    })
+    const listed = await admin.listTopics()
+    const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+    const cluster = await admin.describeCluster()
+    await admin.deleteTopics({ topics: [topic] })
+    return {
+      created,
+      policy: resources[0].configEntries[0].configValue,
+      isListed: listed.includes(topic),
+      partitions: topics[0].partitions.map(({ partitionId }) => partitionId).sort(),
+      ports: cluster.brokers.map(({ port }) => port),
+      isListedAfterwards: (await admin.listTopics()).includes(topic),
+    }
+  })
+}
+
+async function create({ topic }) {
+  return withAdmin(admin => admin.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true }))
+}
+
+async function offsets({ topic, timestamp, deleteTo }) {
+  return withAdmin(async admin => {
+    const byTime = await admin.fetchTopicOffsetsByTimestamp(topic, timestamp)
+    const partitions = [{ partition: 0, offset: String(deleteTo) }]
+    await admin.deleteTopicRecords({ topic, partitions })
+    return { byTime, ends: await admin.fetchTopicOffsets(topic) }
+  })
+}
+
+const acts = { administer, create, fetch, offsets, produce }
+
+acts[act](JSON.parse(text)).then(
+  result => process.stdout.write(JSON.stringify(result) + '\n'),
+  error => {
+    process.stderr.write(`${error.stack}\n`)
+    process.exitCode = 1
+  }
+)
