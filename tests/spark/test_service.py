@@ -1,5 +1,7 @@
 """The engine in a process of its own, behind a broker that is being written to."""
 
+import io
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from siltstone.broker.engine_process import EngineProcess, Work
 from siltstone.cleaner.survey import survey_logs
+from siltstone.cli.main import run
 from siltstone.errors import EngineError
 from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
@@ -96,3 +99,45 @@ def test_plans_of_an_engine_that_died_fail_and_the_next_ones_start_it_anew(
             assert isinstance(ended.error, EngineError)
             assert "status 3" in str(ended.error)
         engine.close()
+
+
+def test_a_broker_compacts_when_it_is_asked_to(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ServedBroker(tmp_path / "logs", {"log.cleaner.enable": "false"}) as broker:
+        broker.start()
+
+        def silt(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            capsysbinary.readouterr()
+            exit_code = run([*arguments, "--bootstrap-server", broker.bootstrap])
+            captured = capsysbinary.readouterr()
+            return exit_code, captured.out.decode(), captured.err.decode()
+
+        silt("topics", "create", "asked", "--config", "cleanup.policy=compact")
+        silt("topics", "create", "plain")
+        for number in range(3):
+            silt("produce", "asked", "-K:", stdin=b"a:%d\nb:%d\n" % (number, number))
+
+        refused = silt("compact", "plain")
+        nothing = silt("compact", "asked")
+        tried = silt("compact", "asked", "--force", "--dry-run", "--output", "json")
+        done = silt("compact", "asked", "--force", "--output", "json")
+        history = silt("history", "asked", "--output", "json")
+        found = silt("consume", "asked", "-e", "-K:")
+        verified = silt("verify", "asked", "--deep")
+
+    assert refused == (1, "", "silt: error: topic plain has cleanup.policy=delete\n")
+    assert nothing == (0, "Nothing to clean; silt plan says why.\n", "")
+    (dry,) = json.loads(tried[1])
+    (cleaned,) = json.loads(done[1])
+    assert (cleaned["records_read"], cleaned["records_kept"]) == (6, 2)
+    changed = {"seconds", "manifest", "bytes_before", "bytes_after"}
+    assert {k: dry[k] for k in dry.keys() - changed} == {
+        k: cleaned[k] for k in cleaned.keys() - changed
+    }
+    stages = [json.loads(line)["progress"]["stage"] for line in done[2].splitlines()]
+    assert stages == ["start", "commit", "done"]
+    assert [pass_["manifest"] for pass_ in json.loads(history[1])] == [cleaned["manifest"]]
+    assert found[1] == "a:2\nb:2\n"
+    assert verified[0] == 0

@@ -16,6 +16,7 @@ import uvloop
 from siltstone.broker import wire
 from siltstone.broker.broker import Broker, Endpoint
 from siltstone.broker.cleaner import Cleaner, PassEngine
+from siltstone.broker.commands import Commands
 from siltstone.broker.config import ServerConfig
 from siltstone.broker.dispatch import Dispatcher
 from siltstone.broker.listeners import parse_listener
@@ -81,6 +82,8 @@ async def running(
         server = Server(broker, Dispatcher(broker, requests))
         maintenance = Maintenance(broker)
         cleaner = Cleaner(manager, fs, clock, engine, lambda: broker.server_config.broker)
+        commands = Commands(broker, cleaner)
+        broker.answer_command = commands.answer
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
         maintenance.start()
@@ -91,6 +94,7 @@ async def running(
         try:
             yield Running(bound, broker, server, cleaner, requests)
         finally:
+            commands.close()
             broker.purgatory.close()
             await server.close()
             await maintenance.stop()

@@ -18,6 +18,7 @@ from siltstone.cli.options import (
     resolve_log_dirs,
 )
 from siltstone.cli.output import OutputFormat
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.clock import SystemClock
 from siltstone.errors import StorageError, UnknownTopicError
@@ -46,6 +47,7 @@ def verify(
         ),
     ] = None,
     now: Now = None,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -54,6 +56,9 @@ def verify(
 
     Works on directories of a stock Kafka, too; name the settings of their topics with --config.
     """
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     befores = list(against or [])
     check_log_dirs(befores)
