@@ -17,6 +17,7 @@ from siltstone.broker import wire
 from siltstone.broker.broker import Broker, Endpoint
 from siltstone.broker.cleaner import Cleaner, PassEngine
 from siltstone.broker.commands import Commands
+from siltstone.broker.compiler_memory import release_compiler
 from siltstone.broker.config import ServerConfig
 from siltstone.broker.dispatch import Dispatcher
 from siltstone.broker.listeners import parse_listener
@@ -75,6 +76,7 @@ async def running(
     paths = [Path(p.strip()) for p in (config.broker.log_dirs or _DEFAULT_LOG_DIR).split(",")]
     wire.preload(all_versions=False)
     warm_up()
+    release_compiler()
     manager = LogManager(paths, fs=fs, clock=clock, defaults=config.topic_defaults)
     try:
         broker = Broker(config, manager, fs, clock)
