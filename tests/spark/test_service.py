@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
 from siltstone.broker.engine_process import EngineProcess, Work
 from siltstone.cleaner.survey import survey_logs
@@ -21,6 +23,7 @@ from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
+from tests.e2e.test_broker_metrics import get
 from tests.support.log_checks import fetch_all
 from tests.support.serving import ServedBroker
 
@@ -105,7 +108,7 @@ def test_a_broker_compacts_when_it_is_asked_to(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ServedBroker(tmp_path / "logs", {"log.cleaner.enable": "false"}) as broker:
-        broker.start()
+        broker.start(["--metrics-listen", "127.0.0.1:0", "--log-format", "json"])
 
         def silt(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -126,6 +129,10 @@ def test_a_broker_compacts_when_it_is_asked_to(
         history = silt("history", "asked", "--output", "json")
         found = silt("consume", "asked", "-e", "-K:")
         verified = silt("verify", "asked", "--deep")
+        metrics_port = re.search(r"metrics on \S+:(\d+)", broker.log())
+        assert metrics_port is not None
+        text = get(int(metrics_port[1]), "/metrics")
+        messages = [json.loads(line) for line in broker.log().splitlines() if line[0] == "{"]
 
     assert refused == (1, "", "silt: error: topic plain has cleanup.policy=delete\n")
     assert nothing == (0, "Nothing to clean; silt plan says why.\n", "")
@@ -141,3 +148,17 @@ def test_a_broker_compacts_when_it_is_asked_to(
     assert [pass_["manifest"] for pass_ in json.loads(history[1])] == [cleaned["manifest"]]
     assert found[1] == "a:2\nb:2\n"
     assert verified[0] == 0
+    figures = {f.name: f.samples for f in text_string_to_metric_families(text)}
+    for name, value in (
+        ("silt_live_keys", 2),
+        ("silt_live_records", 2),
+        ("silt_tombstones", 0),
+        ("kafka_log_logcleanermanager_uncleanable_partitions_count", 0),
+        ("kafka_log_logcleanermanager_uncleanable_bytes", 0),
+    ):
+        (sample,) = figures[name]
+        assert sample.value == value, name
+    removed = {s.labels["reason"]: s.value for s in figures["silt_compaction_removed_records"]}
+    assert removed["superseded"] == 4
+    (summary,) = (m for m in messages if "Log cleaner cleaned log" in m["message"])
+    assert (summary["level"], summary["logger"]) == ("info", "siltstone.cleaner.cleaning_pass")

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from siltstone.broker.config import BrokerConfig
 from siltstone.broker.engine_process import Work
+from siltstone.broker.pass_figures import PassFigures, recall_figures
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import PassCommitter
 from siltstone.cleaner.commit import check_sources, discard_run
@@ -65,18 +66,6 @@ class Uncleanable:
     reason: str
     failure_count: int
     retry_ms: int
-
-
-@dataclass(slots=True)
-class PassFigures:
-    """What the passes over one log have done since the broker started."""
-
-    pass_count: int = 0
-    failure_count: int = 0
-    last_ms: int = 0
-    last_seconds: float = 0.0
-    removed_bytes: int = 0
-    removed_records: int = 0
 
 
 class Asked(NamedTuple):
@@ -206,12 +195,20 @@ class Cleaner:
         known = {p: a for p, a in self.assessments.items() if p in compacted}
         self.assessments = known | assessed
         self.uncleanable = {p: u for p, u in self.uncleanable.items() if p in compacted}
+        self.figures = {p: self.figures.get(p) or self._recall(log) for p, log in compacted.items()}
         for partition, assessment in assessed.items():
             if not assessment.is_eligible:
                 self._idle[partition] = (_state_of(compacted[partition]), now_ms)
         for partition, error in survey.failures:
             self._failed(partition, error)
         return [plan for plan in survey.plans() if self._may_try(plan.partition, now_ms)]
+
+    def _recall(self, log: PartitionLog) -> PassFigures:
+        try:
+            return recall_figures(self._fs, log)
+        except (SiltstoneError, FileNotFoundError, KeyError) as error:
+            logger.warning("%s: its last pass is not known: %s", log.partition, error)
+            return PassFigures()
 
     def _has_changed(self, log: PartitionLog, now_ms: int) -> bool:
         """Say whether to look at a log: not if it was not due, and has no new segment since.
@@ -262,13 +259,7 @@ class Cleaner:
     def _note_pass(self, plan: CleaningPlan, result: PassResult) -> None:
         self.uncleanable.pop(plan.partition, None)
         figures = self.figures.setdefault(plan.partition, PassFigures())
-        counts = result.counts
-        figures.pass_count += 1
-        figures.last_ms = self._clock.now_ms()
-        figures.last_seconds = result.seconds
-        unchanged_bytes = plan.bytes_of(result.unchanged_bases())
-        figures.removed_bytes += plan.source_bytes() - counts.bytes_written - unchanged_bytes
-        figures.removed_records += counts.records_read - counts.records_kept
+        figures.note(plan, result, self._clock.now_ms())
 
     def _failed(self, partition: TopicPartition, error: SiltstoneError) -> None:
         before = self.uncleanable.get(partition)
