@@ -11,6 +11,7 @@ from siltstone.broker.engine_process import Work
 from siltstone.broker.pass_figures import recall_figures
 from siltstone.cleaner.local import LocalEngine
 from siltstone.cleaner.outcome import PassOutcome
+from siltstone.cleaner.progress import PassProgress
 from siltstone.errors import EngineError
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import FileSystem
@@ -35,7 +36,9 @@ class Engine:
         self.fails: set[TopicPartition] = set()
         self.on_run: Callable[[], None] = lambda: None
 
-    def run_all(self, work: Work) -> Iterator[PassOutcome]:
+    def run_all(
+        self, work: Work, on_progress: Callable[[PassProgress], None] | None = None
+    ) -> Iterator[PassOutcome]:
         self.works.append(work)
         for plan in work.plans:
             if plan.partition in self.fails:
