@@ -16,6 +16,8 @@
       NotExactError            compaction has taken apart the state that was asked for
       KeyNotLiveError          the key has no value: never seen, or deleted
       MissingExtraError        an optional package is not installed
+      UnreachableError         no broker answers there
+      BrokerError              a broker has refused, for a reason of its own
       DecodeError              record bytes from outside make no sense
         TruncatedDataError       the bytes end too early
         ChecksumError            the bytes are not the ones that were signed
@@ -240,6 +242,22 @@ class MissingExtraError(SiltstoneError):
 
     def __str__(self) -> str:
         return f'{self.what} needs more packages: pip install "siltstone[{self.extra}]"'
+
+
+class UnreachableError(SiltstoneError):
+    """No broker answers there."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot reach {self.address}: {self.reason}"
+
+
+class BrokerError(SiltstoneError):
+    """A broker has refused, for a reason of its own."""
 
 
 class DecodeError(SiltstoneError):

@@ -277,6 +277,7 @@ class KafkaBroker:
             heap=self._heap,
             log_level=self._log_level,
             full_speed=self._full_speed,
+            as_server=self._full_speed,
         )
         with self.server_log_path.open("ab") as server_log:
             self._process = JavaProcess(

@@ -24,6 +24,19 @@ _FLAGS: Final = (
 )
 
 
+# As kafka-run-class.sh and kafka-server-start.sh start a broker that nobody has tuned.
+_SERVER_FLAGS: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+    f"-Dlog4j2.configurationFile={_LOG4J_PATH}",
+)
+
+
 def java_command(
     classpath: Sequence[Path | str],
     main_class: str,
@@ -31,9 +44,15 @@ def java_command(
     heap: str = "256m",
     log_level: str = "WARN",
     full_speed: bool = False,
+    as_server: bool = False,
 ) -> list[str]:
-    """Build a command line; `full_speed` leaves both compilers on, for measurements."""
+    """Build a command line; `full_speed` leaves both compilers on, for measurements.
+
+    `as_server` is for measurements of a broker, with the flags that Kafka's own script gives it.
+    """
     flags = [flag for flag in _FLAGS if not (full_speed and "TieredStopAtLevel" in flag)]
+    if as_server:
+        flags = [*_SERVER_FLAGS, f"-Xms{heap}"]
     return [
         require_program("java"),
         f"-Xmx{heap}",

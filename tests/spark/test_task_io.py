@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from siltstone.cleaner.local import LocalEngine
+from siltstone.cleaner.progress import PassProgress
 from siltstone.cleaner.storage import DirectoryStorage
 from siltstone.log.filesystem import FileSystem
 from siltstone.spark import engine as engine_module
 from siltstone.spark import task_io
 from siltstone.spark.engine import SparkEngine
-from siltstone.spark.task_io import PassProgress, TaskIo, TaskName, read_progress
+from siltstone.spark.task_io import TaskIo, TaskName, read_progress
 from tests.spark.conftest import Engines
 from tests.spark.passes import (
     fingerprint,

@@ -1,10 +1,11 @@
 """What the request handlers share: the logs, who waits, and threads for what can block."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
+from siltstone.broker.command_frames import encode_answer
 from siltstone.broker.config import ServerConfig
 from siltstone.broker.dynamic_config import DynamicConfig
 from siltstone.broker.fetch_sessions import FetchSessions
@@ -58,6 +59,7 @@ class Broker:
         self.server_config = self.dynamic.merged()
         manager.set_defaults(self.server_config.topic_defaults)
         self.endpoint = Endpoint("", 0)
+        self.answer_command: Callable[[bytes], Awaitable[bytes]] = _refuse_command
         self.blocked_count = 0  # requests that wait for a thread
         # One thread for whatever changes topics, so that two changes never meet.
         self._admin = ThreadPoolExecutor(1, "admin")
@@ -87,6 +89,10 @@ class Broker:
         """End the threads, once their work is done."""
         self._admin.shutdown()
         self._disk.shutdown()
+
+
+async def _refuse_command(question: bytes) -> bytes:
+    return encode_answer({"error": "the broker is not ready for commands"}, b"")
 
 
 def _first_free_producer_id(manager: LogManager) -> int:

@@ -6,22 +6,34 @@ left alone for a while, longer after each failure, and stops no other.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from queue import SimpleQueue
+from typing import Final, NamedTuple, Protocol
 
 from siltstone.broker.config import BrokerConfig
 from siltstone.broker.engine_process import Work
+from siltstone.broker.pass_figures import PassFigures, recall_figures
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import PassCommitter
 from siltstone.cleaner.commit import check_sources, discard_run
+from siltstone.cleaner.compaction import Compaction, Outcome, PlannedWork
 from siltstone.cleaner.key_indexing.after_pass import index_after_pass
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.progress import CompactionProgress, PassProgress, Show
+from siltstone.cleaner.result import PassResult
 from siltstone.cleaner.selection import Assessment
 from siltstone.cleaner.survey import survey_logs
 from siltstone.clock import Clock
-from siltstone.errors import CleaningAbortedError, SiltstoneError, UnknownTopicError
+from siltstone.errors import (
+    CleaningAbortedError,
+    EngineError,
+    SiltstoneError,
+    UnknownTopicError,
+)
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
@@ -37,7 +49,9 @@ _LOOKS_SKIPPED: Final = 10
 class PassEngine(Protocol):
     """Runs plans, somewhere."""
 
-    def run_all(self, work: Work) -> Iterator[PassOutcome]:
+    def run_all(
+        self, work: Work, on_progress: Callable[[PassProgress], None] | None = None
+    ) -> Iterator[PassOutcome]:
         """Run plans side by side and yield how each ended."""
         ...
 
@@ -55,16 +69,14 @@ class Uncleanable:
     retry_ms: int
 
 
-@dataclass(slots=True)
-class PassFigures:
-    """What the passes over one log have done since the broker started."""
+class Asked(NamedTuple):
+    """Plans that somebody wants carried out, whether they are due or not."""
 
-    pass_count: int = 0
-    failure_count: int = 0
-    last_ms: int = 0
-    last_seconds: float = 0.0
-    removed_bytes: int = 0
-    removed_records: int = 0
+    work: PlannedWork
+    dry_run: bool
+    io_bytes_per_second: float | None  # None: as set
+    show: Show
+    outcome: "Future[Outcome]"
 
 
 class Cleaner:
@@ -84,6 +96,8 @@ class Cleaner:
         self._engine = engine
         self._config = config
         self._stopped = threading.Event()
+        self._wanted = threading.Event()  # there is something to do before the back-off is over
+        self._asked: SimpleQueue[Asked] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="cleaner", daemon=True)
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.assessments: dict[TopicPartition, Assessment] = {}
@@ -103,12 +117,23 @@ class Cleaner:
     def stop(self) -> None:
         """End; a pass that runs is given up, and its log is as it was."""
         self._stopped.set()
+        self._wanted.set()
         self._engine.close()
         if self._thread.ident is not None:
             self._thread.join()
+        while not self._asked.empty():
+            self._asked.get().outcome.set_exception(EngineError("the broker stops"))
+
+    def carry_out(self, asked: Asked) -> None:
+        """Carry out plans as soon as what runs is over; the outcome tells how it went."""
+        self._asked.put(asked)
+        self._wanted.set()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            self._wanted.clear()
+            while not self._asked.empty() and not self._stopped.is_set():
+                self._carry_out(self._asked.get())
             cleaned = 0
             if self._config().log_cleaner_enable:
                 try:
@@ -116,7 +141,36 @@ class Cleaner:
                 except Exception:
                     logger.exception("a bug: the cleaner failed, and is tried again")
             if not cleaned:
-                self._stopped.wait(max(self._config().log_cleaner_backoff_ms, 1) / 1000)
+                self._wanted.wait(max(self._config().log_cleaner_backoff_ms, 1) / 1000)
+
+    def _carry_out(self, asked: Asked) -> None:
+        if not asked.outcome.set_running_or_notify_cancel():
+            return
+        progress = CompactionProgress(asked.work.plans, asked.show)
+
+        @contextmanager
+        def run(
+            plans: Sequence[CleaningPlan], on_progress: Callable[[PassProgress], None] | None
+        ) -> Iterator[Iterator[PassOutcome]]:
+            rate = asked.io_bytes_per_second or self._io_bytes_per_second()
+            progress.note_start()
+            yield self._engine.run_all(Work(plans, rate, is_watched=True), on_progress)
+
+        compaction = Compaction(self._manager, self._fs, self._clock, run, dry_run=asked.dry_run)
+        try:
+            outcome = compaction.carry_out(asked.work, progress)
+        except Exception as error:
+            logger.exception("a bug: a compaction that was asked for failed")
+            asked.outcome.set_exception(error)
+            return
+        for cleaned in outcome.cleaned:
+            if cleaned.manifest is not None:
+                self._note_pass(cleaned.plan, cleaned.result)
+        asked.outcome.set_result(outcome)
+
+    def _io_bytes_per_second(self) -> float | None:
+        rate = self._config().log_cleaner_io_max_bytes_per_second
+        return None if rate >= _UNTHROTTLED else rate
 
     def clean_due(self) -> int:
         """Clean the filthiest logs that are due, as many as go together; return how many were."""
@@ -126,10 +180,8 @@ class Cleaner:
         runnable = [plan for plan in plans if self._can_run(plan)]
         if not runnable:
             return 0
-        rate = self._config().log_cleaner_io_max_bytes_per_second
-        work = Work(runnable, None if rate >= _UNTHROTTLED else rate)
         committed = 0
-        for outcome in self._engine.run_all(work):
+        for outcome in self._engine.run_all(Work(runnable, self._io_bytes_per_second())):
             if self._stopped.is_set():
                 discard_run(self._fs, outcome.plan)
             else:
@@ -144,12 +196,20 @@ class Cleaner:
         known = {p: a for p, a in self.assessments.items() if p in compacted}
         self.assessments = known | assessed
         self.uncleanable = {p: u for p, u in self.uncleanable.items() if p in compacted}
+        self.figures = {p: self.figures.get(p) or self._recall(log) for p, log in compacted.items()}
         for partition, assessment in assessed.items():
             if not assessment.is_eligible:
                 self._idle[partition] = (_state_of(compacted[partition]), now_ms)
         for partition, error in survey.failures:
             self._failed(partition, error)
         return [plan for plan in survey.plans() if self._may_try(plan.partition, now_ms)]
+
+    def _recall(self, log: PartitionLog) -> PassFigures:
+        try:
+            return recall_figures(self._fs, log)
+        except (SiltstoneError, FileNotFoundError, KeyError) as error:
+            logger.warning("%s: its last pass is not known: %s", log.partition, error)
+            return PassFigures()
 
     def _has_changed(self, log: PartitionLog, now_ms: int) -> bool:
         """Say whether to look at a log: not if it was not due, and has no new segment since.
@@ -180,7 +240,6 @@ class Cleaner:
 
     def _commit(self, outcome: PassOutcome) -> bool:
         plan = outcome.plan
-        figures = self.figures.setdefault(plan.partition, PassFigures())
         try:
             result = outcome.get()
             log = self._manager.get_log(plan.partition)
@@ -191,20 +250,18 @@ class Cleaner:
             discard_run(self._fs, plan)
             return False
         except SiltstoneError as error:
-            figures.failure_count += 1
+            self.figures.setdefault(plan.partition, PassFigures()).failure_count += 1
             self._failed(plan.partition, error)
             discard_run(self._fs, plan)
             return False
-        self.uncleanable.pop(plan.partition, None)
         index_after_pass(self._fs, log, plan, result)
-        counts = result.counts
-        figures.pass_count += 1
-        figures.last_ms = self._clock.now_ms()
-        figures.last_seconds = result.seconds
-        unchanged_bytes = plan.bytes_of(result.unchanged_bases())
-        figures.removed_bytes += plan.source_bytes() - counts.bytes_written - unchanged_bytes
-        figures.removed_records += counts.records_read - counts.records_kept
+        self._note_pass(plan, result)
         return True
+
+    def _note_pass(self, plan: CleaningPlan, result: PassResult) -> None:
+        self.uncleanable.pop(plan.partition, None)
+        figures = self.figures.setdefault(plan.partition, PassFigures())
+        figures.note(plan, result, self._clock.now_ms())
 
     def _failed(self, partition: TopicPartition, error: SiltstoneError) -> None:
         before = self.uncleanable.get(partition)

@@ -7,11 +7,13 @@ from typing import Final, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from siltstone.broker.broker import Broker
+from siltstone.broker.command_frames import COMMAND
 from siltstone.broker.connection import Connection, Frame
 from siltstone.broker.error_codes import code_of, describe
 from siltstone.broker.handlers import (
     api_versions,
     cluster,
+    commands,
     configs,
     create_topics,
     fetch,
@@ -75,6 +77,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     DESCRIBE_CLUSTER: cluster.handle,
     DESCRIBE_PRODUCERS: producers.handle_describe,
     DESCRIBE_TOPIC_PARTITIONS: metadata.handle_topic_partitions,
+    COMMAND: commands.handle,
 }
 
 

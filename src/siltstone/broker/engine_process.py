@@ -11,11 +11,12 @@ import pickle
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Final, NamedTuple
 
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.progress import PassProgress
 from siltstone.errors import EngineError
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Work(NamedTuple):
 
     plans: Sequence[CleaningPlan]
     io_bytes_per_second: float | None
+    is_watched: bool = False  # somebody wants to know how far it is
 
 
 def write_message(stream: IO[bytes], message: object) -> None:
@@ -59,7 +61,9 @@ class EngineProcess:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def run_all(self, work: Work) -> Iterator[PassOutcome]:
+    def run_all(
+        self, work: Work, on_progress: Callable[[PassProgress], None] | None = None
+    ) -> Iterator[PassOutcome]:
         """Run plans side by side and yield how each ended, as soon as it has.
 
         If the process dies, the plans that are left end with an EngineError; the next ones
@@ -73,6 +77,10 @@ class EngineProcess:
             write_message(process.stdin, work)
             while left:
                 outcome = read_message(process.stdout)
+                if isinstance(outcome, PassProgress):
+                    if on_progress is not None:
+                        on_progress(outcome)
+                    continue
                 assert isinstance(outcome, PassOutcome)
                 del left[outcome.plan.pass_id]
                 yield outcome

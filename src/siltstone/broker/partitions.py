@@ -1,5 +1,6 @@
 """The partitions as the request handlers see them: found quickly, and watched by who waits."""
 
+import struct
 import uuid
 from typing import Final
 
@@ -9,7 +10,10 @@ from siltstone.ids import TopicPartition
 from siltstone.log.log_directory import LogDirectory
 from siltstone.log.log_manager import LogManager
 from siltstone.log.partition_log import PartitionLog
+from siltstone.records.layout import HEADER_SIZE, MAX_TIMESTAMP_POSITION
 from siltstone.settings import MAX_LONG
+
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
 
 
 class Partition:
@@ -36,9 +40,10 @@ class Partition:
         for parked in list(self.watchers):
             parked.wake()
 
-    def leaves_loop(self, size_bytes: int) -> bool:
+    def leaves_loop(self, records: bytes | memoryview) -> bool:
         """Say whether an append may wait for the disk, and so must not run on the event loop."""
         log = self.log
+        size_bytes = len(records)
         config = log.config
         active = log.segments.active
         return (
@@ -47,7 +52,14 @@ class Partition:
             or config.flush_messages != MAX_LONG
             or config.compression_type is not None
             or log.leader_epochs.latest() is None  # The first one is written, durably.
+            or (size_bytes >= HEADER_SIZE and log.is_over_age(_newest_ms(records)))
         )
+
+
+def _newest_ms(records: bytes | memoryview) -> int:
+    """Return the time of the newest record, as the batch says."""
+    (newest_ms,) = _MAX_TIMESTAMP.unpack_from(records, MAX_TIMESTAMP_POSITION)
+    return int(newest_ms)
 
 
 class PartitionTable:

@@ -17,6 +17,8 @@ import uvloop
 from siltstone.broker import wire
 from siltstone.broker.broker import Broker, Endpoint
 from siltstone.broker.cleaner import Cleaner, PassEngine
+from siltstone.broker.commands import Commands
+from siltstone.broker.compiler_memory import release_compiler
 from siltstone.broker.config import ServerConfig
 from siltstone.broker.dispatch import Dispatcher
 from siltstone.broker.listeners import parse_listener
@@ -83,6 +85,7 @@ async def running(
     paths = [Path(p.strip()) for p in (config.broker.log_dirs or _DEFAULT_LOG_DIR).split(",")]
     wire.preload(all_versions=False)
     warm_up()
+    release_compiler()
     manager = LogManager(paths, fs=fs, clock=clock, defaults=config.topic_defaults)
     try:
         broker = Broker(config, manager, fs, clock)
@@ -90,6 +93,8 @@ async def running(
         server = Server(broker, Dispatcher(broker, requests))
         maintenance = Maintenance(broker)
         cleaner = Cleaner(manager, fs, clock, engine, lambda: broker.server_config.broker)
+        commands = Commands(broker, cleaner)
+        broker.answer_command = commands.answer
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
         maintenance.start()
@@ -100,6 +105,7 @@ async def running(
         try:
             yield Running(bound, broker, server, cleaner, requests)
         finally:
+            commands.close()
             broker.purgatory.close()
             await server.close()
             await maintenance.stop()

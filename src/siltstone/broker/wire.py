@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from siltstone.broker.command_frames import COMMAND, decode_question
 from siltstone.broker.frame_check import check_frame, skipper
 from siltstone.broker.messages import Values, build
 from siltstone.errors import RequestError
@@ -133,6 +134,9 @@ def decode(frame: memoryview, local_host: str) -> Request:
     if len(frame) < MIN_FRAME_BYTES:
         raise BadFrameError(f"a frame of {len(frame)} bytes holds no request")
     api_key, version, correlation_id = _HEAD.unpack_from(frame)
+    if api_key == COMMAND:
+        question = decode_question(frame)
+        return Request(api_key, version, correlation_id, None, question, local_host)
     served = SERVED.get(api_key)
     if served is None:
         raise BadFrameError(f"API {api_key} is not served")
@@ -171,7 +175,7 @@ def encode(request: Request, answer: Values | Payload) -> list[bytes | FileSlice
 def _head(request: Request, body_bytes: int) -> bytes:
     # A client that asks for versions does not know yet which header the answer has: the old one.
     is_tagged = (
-        request.api_key != API_VERSIONS
+        request.api_key not in (API_VERSIONS, COMMAND)
         and _codec(request.api_key, request.version).has_tagged_header
     )
     head = _ANSWER_HEAD.pack(body_bytes + 4 + is_tagged, request.correlation_id)

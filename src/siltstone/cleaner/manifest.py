@@ -54,16 +54,30 @@ def write_fields(
     return name
 
 
+def read_newest_manifest(fs: FileSystem, directory: Path) -> Manifest | None:
+    """Return the manifest of the last pass, without looking into older ones; None if none is."""
+    known = ((filenames.parse_manifest(name), name) for name in fs.list_names(directory))
+    numbers = {file.number: name for file, name in known if file is not None}
+    for _, name in sorted(numbers.items(), reverse=True):
+        manifest = _read(fs, directory, name)
+        if manifest.fields.get("kind") is None:  # or it is of retention
+            return manifest
+    return None
+
+
 def read_manifests(fs: FileSystem, directory: Path) -> list[Manifest]:
     """Return the manifests of a log, in the order of the commits."""
     manifests = []
     for name in fs.list_names(directory):
         if not filenames.is_manifest(name):
             continue
-        data = fs.read_file(directory / name)
-        try:
-            fields = json.loads(data or b"")
-        except ValueError as error:
-            raise CorruptCheckpointError(directory / name, str(error)) from error
-        manifests.append(Manifest(name, fields))
+        manifests.append(_read(fs, directory, name))
     return manifests
+
+
+def _read(fs: FileSystem, directory: Path, name: str) -> Manifest:
+    data = fs.read_file(directory / name)
+    try:
+        return Manifest(name, json.loads(data or b""))
+    except ValueError as error:
+        raise CorruptCheckpointError(directory / name, str(error)) from error

@@ -9,6 +9,7 @@ import typer
 from siltstone.cleaner.config import CleanerConfig
 from siltstone.cleaner.selection import Reason
 from siltstone.cleaner.survey import Surveyed
+from siltstone.cli.failures import error_code
 from siltstone.cli.options import parse_config
 from siltstone.errors import SiltstoneError
 from siltstone.ids import TopicPartition
@@ -92,6 +93,7 @@ def describe_surveyed(surveyed: Surveyed) -> dict[str, Any]:
         "plan": None if surveyed.plan is None else json.loads(surveyed.plan.to_json()),
         "segments_expired": 0 if retention is None else len(retention.removals),
         "retention_plan": None if retention is None else json.loads(retention.to_json()),
+        "error_code": None,
     }
 
 
@@ -115,6 +117,7 @@ def describe_damaged(partition: TopicPartition, error: SiltstoneError) -> dict[s
         "plan": None,
         "segments_expired": 0,
         "retention_plan": None,
+        "error_code": error_code(error),
     }
 
 

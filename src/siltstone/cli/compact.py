@@ -1,13 +1,18 @@
 """`silt compact`: plan passes and retention, run the passes on Spark, commit everything."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from siltstone.cleaner.compaction import Compaction, Outcome, PlannedWork
+from siltstone.cleaner.outcome import PassOutcome
+from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.progress import CompactionProgress, PassProgress
 from siltstone.cleaner.survey import survey_logs
-from siltstone.cli import failures, output
+from siltstone.cli import failures
 from siltstone.cli.cleaning import (
     IgnoreRatio,
     NotCompactedError,
@@ -17,14 +22,18 @@ from siltstone.cli.cleaning import (
     knows_retention,
     split_config,
 )
-from siltstone.cli.compact_answer import describe, print_text
-from siltstone.cli.compaction import Compaction, Outcome, Work
+from siltstone.cli.compact_answer import print_done
+from siltstone.cli.interrupts import interrupts_deferred
 from siltstone.cli.logs import open_manager
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
 from siltstone.cli.plan_file import read_plans
+from siltstone.cli.progress import open_progress
+from siltstone.cli.relay import BootstrapServer
+from siltstone.cli.remote_compaction import CompactRequest, compact_remotely
 from siltstone.clock import SystemClock
 from siltstone.errors import UsageError
+from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
 from siltstone.spark.engine import SparkEngine
 from siltstone.spark.forms import Stages
@@ -60,6 +69,7 @@ def compact(
             "--plan", metavar="FILE", help="Run the plans that `silt plan --output json` wrote."
         ),
     ] = None,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -77,6 +87,19 @@ def compact(
             "--now": now is not None,
         },
     )
+    if bootstrap_server is not None:
+        _refuse_engine(master, stages)
+        request = CompactRequest(
+            topics=topics or [],
+            dry_run=dry_run,
+            force=force,
+            ignore_ratio=ignore_ratio,
+            now_ms=now,
+            plan_file=plan_file,
+            config=config or [],
+        )
+        compact_remotely(bootstrap_server, request, output_format)
+        return
     cleaner_config, topic_config = split_config(config)
     engine = SparkEngine(
         master, stages=stages, io_bytes_per_second=cleaner_config.io_bytes_per_second
@@ -93,22 +116,57 @@ def compact(
                 ignores_ratio=ignore_ratio or force,
             )
         else:
-            work = Work(*read_plans(plan_file))
-        compaction = Compaction(manager, engine, output_format, dry_run=dry_run)
-        outcome = compaction.carry_out(work)
-    _answer(outcome, output_format, dry_run=dry_run)
-
-
-def _answer(outcome: Outcome, output_format: OutputFormat, *, dry_run: bool) -> None:
-    as_json = output_format is OutputFormat.JSON
+            work = PlannedWork(*read_plans(plan_file))
+        outcome = _carry_out(manager, engine, work, output_format, dry_run=dry_run)
     for partition, error in outcome.failures:
+        as_json = output_format is OutputFormat.JSON
         failures.report(error, as_json=as_json, about=str(partition))
-    if as_json:
-        output.print_json_list(describe(outcome))
-    else:
-        print_text(outcome, dry_run=dry_run)
+    print_done(outcome.describe(), output_format, dry_run=dry_run)
     if outcome.failures:
         raise typer.Exit(1)
+
+
+def _carry_out(
+    manager: LogManager,
+    engine: SparkEngine,
+    work: PlannedWork,
+    output_format: OutputFormat,
+    *,
+    dry_run: bool,
+) -> Outcome:
+    with open_progress(output_format) as show:
+        progress = CompactionProgress(work.plans, show)
+
+        @contextmanager
+        def run(
+            plans: Sequence[CleaningPlan], on_progress: Callable[[PassProgress], None] | None
+        ) -> Iterator[Iterator[PassOutcome]]:
+            try:
+                progress.note_start()
+                engine.start()
+                progress.note_begin()
+                with closing(engine.run_all(plans, on_progress)) as passes:
+                    yield passes
+            finally:
+                engine.close()
+
+        compaction = Compaction(
+            manager,
+            FileSystem(),
+            SystemClock(),
+            run,
+            dry_run=dry_run,
+            guard=interrupts_deferred,
+        )
+        return compaction.carry_out(work, progress)
+
+
+def _refuse_engine(master: str, stages: Stages) -> None:
+    """Refuse what the broker has decided when it was started."""
+    if master != DEFAULT_MASTER:
+        raise UsageError("--master and --bootstrap-server exclude each other: it is the broker's")
+    if stages is not Stages.AUTO:
+        raise UsageError("--stages and --bootstrap-server exclude each other: it is the broker's")
 
 
 def _refuse_clashes(plan_file: Path | None, given: dict[str, bool]) -> None:
@@ -127,7 +185,7 @@ def _find_work(
     rolls: bool,
     as_if_rolled: bool,
     ignores_ratio: bool,
-) -> Work:
+) -> PlannedWork:
     for topic in topics or []:
         settings = manager.config(topic)
         if not settings.is_compacted:
@@ -146,4 +204,4 @@ def _find_work(
         as_if_rolled=as_if_rolled,
         has_retention=lambda topic: knows_retention(manager.describe(topic), overridden),
     )
-    return Work(survey.plans(), survey.retention_plans(), list(survey.failures))
+    return PlannedWork(survey.plans(), survey.retention_plans(), list(survey.failures))

@@ -1,5 +1,6 @@
 """`silt consume`: the records of a topic, with kcat's options."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final
@@ -17,10 +18,12 @@ from siltstone.cli.kcat import (
     parse_range,
     to_json,
 )
-from siltstone.cli.logs import open_reader, select_partitions
+from siltstone.cli.logs import open_reader, open_remote, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
-from siltstone.cli.record_stream import PartitionStream
+from siltstone.cli.record_stream import FileStream, PartitionStream
+from siltstone.cli.relay import BootstrapServer
+from siltstone.cli.remote_stream import RemoteStream
 from siltstone.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -74,6 +77,7 @@ def consume(
         IsolationLevel,
         typer.Option("--isolation-level", help="Whether to leave out what was not committed."),
     ] = IsolationLevel.READ_COMMITTED,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -93,18 +97,24 @@ def consume(
             _parse_format(record_format, key_delimiter, delimiter, shows_null=shows_null)
         )
 
-    reader = open_reader(log_dir, config)
     isolation = ISOLATIONS[isolation_level]
-    streams = [
-        PartitionStream(reader, chosen, wanted, isolation)
-        for chosen in select_partitions(reader, topic, partition)
-    ]
-    for stream in streams:
-        if wanted.start is StartKind.OFFSET and stream.next_offset != wanted.value:
-            output.print_message(
-                f"{stream.partition} has no offset {wanted.value}: starting at {stream.next_offset}"
-            )
-    _run(streams, print_record, count, follows=not exit_at_end)
+    with contextlib.ExitStack() as stack:
+        streams: list[PartitionStream] = []
+        if bootstrap_server is None:
+            reader = open_reader(log_dir, config)
+            for chosen in select_partitions(reader, topic, partition):
+                streams.append(FileStream(reader, chosen, wanted, isolation))
+        else:
+            remote = stack.enter_context(open_remote(bootstrap_server, config))
+            for chosen in select_partitions(remote, topic, partition):
+                streams.append(RemoteStream(remote.get_log(chosen), wanted, isolation))
+        for stream in streams:
+            if wanted.start is StartKind.OFFSET and stream.next_offset != wanted.value:
+                output.print_message(
+                    f"{stream.partition} has no offset {wanted.value}: "
+                    f"starting at {stream.next_offset}"
+                )
+        _run(streams, print_record, count, follows=not exit_at_end)
 
 
 def _run(

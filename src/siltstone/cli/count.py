@@ -8,6 +8,7 @@ from siltstone.cli import output
 from siltstone.cli.logs import open_reader, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.table.request import ViewRequest
 from siltstone.table.scanning import describe
@@ -26,6 +27,7 @@ def count(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", metavar="N", help="One partition.", min=0)
     ] = None,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -34,6 +36,9 @@ def count(
 
     A live key has a value; a tombstone is a deleted key whose deletion is still in the log.
     """
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     rows = []
     for chosen in select_partitions(reader, topic, partition):

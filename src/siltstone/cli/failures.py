@@ -13,12 +13,17 @@ DEBUG_FLAG: Final = "--debug"
 
 def report(error: Exception, *, as_json: bool, about: str | None = None) -> None:
     """Write an error to stderr; `about` names what it concerns if that is not the whole command."""
-    message = " ".join(describe(error).split("\n"))
+    report_text(describe(error), error_code(error), as_json=as_json, about=about)
+
+
+def report_text(text: str, code: str, *, as_json: bool, about: str | None) -> None:
+    """Write an error of which only the words have come here."""
+    message = " ".join(text.split("\n"))
     if about is not None and not message.startswith(about):
         message = f"{about}: {message}"
     output.print_message(f"silt: error: {message}")
     if as_json:
-        document = {"error": {"code": error_code(error), "message": message}}
+        document = {"error": {"code": code, "message": message}}
         output.print_message(output.format_json(document))
 
 
@@ -39,8 +44,12 @@ def error_code(error: Exception) -> str:
         return "usage"
     if not isinstance(error, SiltstoneError):
         return "io" if isinstance(error, OSError) else "internal"
-    name = type(error).__name__.removesuffix("Error")
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return code_of_class(type(error).__name__)
+
+
+def code_of_class(name: str) -> str:
+    """Return the name that programs go by for a class of errors."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Error")).lower()
 
 
 def _describe_usage(error: typer.TyperException) -> str:

@@ -15,6 +15,7 @@ from siltstone.cli.described import to_json
 from siltstone.cli.logs import open_reader, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat, format_bytes
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.errors import KeyNotLiveError, UsageError
 from siltstone.log.log_reader import LogReader
 from siltstone.table.decoding import encode_avro
@@ -60,6 +61,7 @@ def get(
     all_partitions: Annotated[
         bool, typer.Option("--all-partitions", help="Look in all partitions; print each value.")
     ] = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -70,6 +72,14 @@ def get(
     where Java's partitioner puts the key, unless told otherwise.
     """
     data = _encode_key(key, key_format, key_schema, key_schema_id)
+    if bootstrap_server is not None:
+        words = [topic, "--key-format", KeyFormat.BASE64, "--output", output_format]
+        words += [] if partition is None else ["--partition", str(partition)]
+        words += ["--all-partitions"] if all_partitions else []
+        words += [word for pair in config or [] for word in ("--config", pair)]
+        # The key comes last, behind what says that no more options do: it may look like one.
+        relay(bootstrap_server, ["get", *words, "--", base64.b64encode(data).decode()])
+        return
     print_value(
         open_reader(log_dir, config),
         topic,

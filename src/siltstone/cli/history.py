@@ -11,6 +11,7 @@ from siltstone.cli import output
 from siltstone.cli.logs import open_reader
 from siltstone.cli.options import LogDirs, Output
 from siltstone.cli.output import OutputFormat
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import FileSystem
@@ -21,10 +22,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def history(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
     """Show what each pass over a topic did, oldest first."""
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir)
     passes = [
         (TopicPartition(topic, number), manifest)

@@ -58,9 +58,14 @@ def print_json_list(documents: Sequence[Mapping[str, Any]]) -> None:
 
 def print_message(text: str) -> None:
     """Tell the user something that is not part of the answer."""
+    write_message(_encode(text + "\n"))
+
+
+def write_message(data: bytes) -> None:
+    """Write a part of a message."""
     # In order, also where both go to the same place.
     flush()
-    sys.stderr.buffer.write(_encode(text + "\n"))
+    sys.stderr.buffer.write(data)
     sys.stderr.buffer.flush()
 
 

@@ -1,6 +1,7 @@
 """`silt plan`: which logs are due for a pass, and why each of the others is not."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -21,6 +22,7 @@ from siltstone.cli.cleaning import (
 from siltstone.cli.logs import open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
 from siltstone.cli.output import OutputFormat
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.clock import SystemClock
 
@@ -32,11 +34,18 @@ def plan(
     topics: Topics = None,
     now: Now = None,
     ignore_ratio: IgnoreRatio = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="As if the active segments were rolled first.")
+    ] = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
     """Explain for every partition whether a pass is due, with the number that decided."""
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     now_ms = SystemClock().now_ms() if now is None else now
     overridden = parse_config(config)
@@ -44,7 +53,8 @@ def plan(
         reader,
         find_partitions(reader, topics),
         now_ms,
-        ignores_ratio=ignore_ratio,
+        ignores_ratio=ignore_ratio or force,
+        as_if_rolled=force,
         has_retention=lambda topic: knows_retention(reader.describe(topic), overridden),
     )
     if output_format is OutputFormat.JSON:

@@ -5,25 +5,34 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from siltstone.cli import output
 from siltstone.cli.command_group import did_you_mean
 from siltstone.cli.kcat import parse_delimiter, parse_header
-from siltstone.cli.logs import check_topic, open_manager
-from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
+from siltstone.cli.logs import check_topic, open_owner
+from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat, format_size
-from siltstone.cli.record_batches import ByKey, Fixed, PartitionChooser, TopicWriter
+from siltstone.cli.record_batches import (
+    AppendedLog,
+    ByKey,
+    Fixed,
+    PartitionChooser,
+    TopicWriter,
+)
 from siltstone.cli.record_input import InputFormat, iter_pieces, open_file, read_files
+from siltstone.cli.relay import BootstrapServer
 from siltstone.clock import SystemClock
 from siltstone.errors import StorageError, UsageError
 from siltstone.ids import TopicPartition
-from siltstone.log.log_manager import LogManager
-from siltstone.log.partition_log import PartitionLog
 from siltstone.records.compression import Codec
 from siltstone.records.partitioner import DEFAULT_PARTITIONER, PARTITIONERS
+
+if TYPE_CHECKING:
+    from siltstone.cli.remote_topics import RemoteTopics
+    from siltstone.log.log_manager import LogManager
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -85,6 +94,7 @@ def produce(
             f"librdkafka's {', '.join(PARTITIONERS)}.",
         ),
     ] = _JAVA,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -92,7 +102,7 @@ def produce(
     """Append records from standard input or files to a topic.
 
     Empty lines are left out. All records are durable when the command ends, or earlier, where the
-    input pauses.
+    input pauses; through a broker, they are acknowledged by then.
     """
     check_topic(topic)
     input_format = InputFormat(
@@ -105,8 +115,8 @@ def produce(
     parsed_codec = _parse_codec(codec)
     partitioner_name = _parse_partitioner(partitioner)
 
-    with open_manager(log_dir, parse_config(config)) as manager:
-        logs = _open_logs(manager, topic, partition)
+    with open_owner(bootstrap_server, log_dir, config) as owner:
+        logs = _open_logs(owner, topic, partition)
         chooser: PartitionChooser = (
             ByKey(len(logs), partitioner_name, Random())
             if partition == _ANY_PARTITION
@@ -124,18 +134,20 @@ def produce(
         _print_results(topic, writer, output_format)
 
 
-def _open_logs(manager: LogManager, topic: str, partition: int) -> dict[int, PartitionLog]:
+def _open_logs(
+    owner: "LogManager | RemoteTopics", topic: str, partition: int
+) -> dict[int, AppendedLog]:
     """Return the logs to write to by partition: one, or all, for a key may belong to any."""
     if partition != _ANY_PARTITION:
-        return {partition: manager.get_log(TopicPartition(topic, partition))}
-    partition_count = manager.describe(topic).partition_count
-    numbers = manager.partitions(topic)
+        return {partition: owner.get_log(TopicPartition(topic, partition))}
+    partition_count = owner.describe(topic).partition_count
+    numbers = owner.partitions(topic)
     if len(numbers) < partition_count:
         raise StorageError(
             f"only {len(numbers)} of the {partition_count} partitions of topic {topic} are here: "
             "name every log directory with --log-dir"
         )
-    return {number: manager.get_log(TopicPartition(topic, number)) for number in numbers}
+    return {number: owner.get_log(TopicPartition(topic, number)) for number in numbers}
 
 
 def _write(

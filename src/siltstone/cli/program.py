@@ -22,7 +22,7 @@ import typer
 import typer.main
 
 import siltstone
-from siltstone.cli import failures, output
+from siltstone.cli import failures, output, relay
 from siltstone.cli.command_group import CommandGroup
 from siltstone.cli.messages import logging_to_stderr
 from siltstone.errors import (
@@ -121,7 +121,9 @@ def fail_to_print(error: OSError, arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        exit_code = _invoke([argument for argument in arguments if argument != failures.DEBUG_FLAG])
+        words = [argument for argument in arguments if argument != failures.DEBUG_FLAG]
+        relay.command_line.set(words)
+        exit_code = _invoke(words)
         output.flush()
     except OSError:
         raise

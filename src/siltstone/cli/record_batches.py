@@ -8,7 +8,8 @@ from typing import Final, Protocol
 from siltstone.cli.record_input import KeyValue
 from siltstone.clock import Clock
 from siltstone.errors import RequestError
-from siltstone.log.partition_log import PartitionLog
+from siltstone.ids import TopicPartition
+from siltstone.log.config import LogConfig
 from siltstone.records.builder import build_batch
 from siltstone.records.compression import Codec
 from siltstone.records.layout import HEADER_SIZE
@@ -31,6 +32,28 @@ class PartitionChooser(Protocol):
     def on_append(self, partition: int) -> None:
         """Learn that a batch was appended to a partition."""
         ...
+
+
+class Placed(Protocol):
+    """Where a batch has come to lie."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class AppendedLog(Protocol):
+    """A log to append to: one of this process, or one behind a broker."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    @property
+    def config(self) -> LogConfig: ...
+    def append(self, batch: bytes, /) -> Placed: ...
+    def flush(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -60,7 +83,7 @@ class TopicWriter:
 
     def __init__(
         self,
-        logs: Mapping[int, PartitionLog],
+        logs: Mapping[int, AppendedLog],
         chooser: PartitionChooser,
         codec: Codec,
         headers: tuple[Header, ...],

@@ -1,7 +1,7 @@
 """What a consumer gets to see of a log: records, in order, without markers or aborted ones."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 from siltstone.cli.kcat import ConsumedRecord, Range, StartKind
 from siltstone.errors import CorruptBatchError, DecodeError
@@ -9,54 +9,52 @@ from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.reading import AbortedFilter, Isolation, ReadResult
+from siltstone.log.time_index import TimestampOffset
+from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import Batch
 
-_READ_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 20
+
+
+class StartLog(Protocol):
+    """What must be known of a log to begin somewhere in it."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The lowest offset that may be asked for."""
+        ...
+
+    def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """Return the first record at or after a time; None if there is none."""
+        ...
 
 
 class PartitionStream:
     """Reads one partition from a starting point on, as far as there is something to read."""
 
-    def __init__(
-        self, reader: LogReader, partition: TopicPartition, wanted: Range, isolation: Isolation
-    ) -> None:
+    def __init__(self, partition: TopicPartition, wanted: Range, next_offset: int) -> None:
         self.partition = partition
         self.is_done = False  # the time to stop at has come
-        self._reader = reader
-        self._isolation = isolation
+        self.next_offset = next_offset
         self._stop_ms = wanted.stop_ms
-        log = reader.get_log(partition)
-        self.next_offset = find_start(log, wanted, end_offset(log, isolation))
 
     def read(self) -> Iterator[ConsumedRecord] | None:
         """Go on with the next part of the log, which may hide all of its records; None at the end.
 
         The part counts as read once the iterator is exhausted.
         """
-        log = self._reader.get_log(self.partition)
-        # Retention may have overtaken us since the last time.
-        self.next_offset = max(self.next_offset, log.log_start_offset)
-        if self.next_offset >= end_offset(log, self._isolation):
-            return None
-        result = log.read(self.next_offset, _READ_BYTES, self._isolation)
-        if result.slice is None:
-            return None
-        return self._visible_records(result)
+        raise NotImplementedError
 
-    def _visible_records(self, result: ReadResult) -> Iterator[ConsumedRecord]:
-        assert result.slice is not None
-        hidden = AbortedFilter(result.aborted)
-        position = result.slice.position
-        try:
-            for batch in result.batches():
-                if not hidden.hides(batch):
-                    yield from self._records(batch)
-                if self.is_done:
-                    return
-                self.next_offset = batch.header.next_offset
-                position += batch.header.size_bytes
-        except DecodeError as error:
-            raise CorruptBatchError(result.slice.file.path, position, error.reason) from error
+    def _visible_records(
+        self, batches: Iterable[Batch], aborted: Sequence[AbortedTxn]
+    ) -> Iterator[ConsumedRecord]:
+        hidden = AbortedFilter(aborted)
+        for batch in batches:
+            if not hidden.hides(batch):
+                yield from self._records(batch)
+            if self.is_done:
+                return
+            self.next_offset = batch.header.next_offset
 
     def _records(self, batch: Batch) -> Iterator[ConsumedRecord]:
         for record in batch.iter_records():
@@ -73,6 +71,43 @@ class PartitionStream:
             )
 
 
+class FileStream(PartitionStream):
+    """Reads a log directory."""
+
+    def __init__(
+        self, reader: LogReader, partition: TopicPartition, wanted: Range, isolation: Isolation
+    ) -> None:
+        log = reader.get_log(partition)
+        super().__init__(partition, wanted, find_start(log, wanted, end_offset(log, isolation)))
+        self._reader = reader
+        self._isolation = isolation
+
+    def read(self) -> Iterator[ConsumedRecord] | None:
+        """Go on with the next part of the log."""
+        log = self._reader.get_log(self.partition)
+        # Retention may have overtaken us since the last time.
+        self.next_offset = max(self.next_offset, log.log_start_offset)
+        if self.next_offset >= end_offset(log, self._isolation):
+            return None
+        result = log.read(self.next_offset, READ_BYTES, self._isolation)
+        return None if result.slice is None else self._read(result)
+
+    def _read(self, result: ReadResult) -> Iterator[ConsumedRecord]:
+        assert result.slice is not None
+        position = result.slice.position
+
+        def batches() -> Iterator[Batch]:
+            nonlocal position
+            for batch in result.batches():
+                yield batch
+                position += batch.header.size_bytes
+
+        try:
+            yield from self._visible_records(batches(), result.aborted)
+        except DecodeError as error:
+            raise CorruptBatchError(result.slice.file.path, position, error.reason) from error
+
+
 def end_offset(log: PartitionLog, isolation: Isolation) -> int:
     """Return the offset up to which a consumer may read."""
     if isolation is Isolation.COMMITTED:
@@ -80,7 +115,7 @@ def end_offset(log: PartitionLog, isolation: Isolation) -> int:
     return log.high_watermark
 
 
-def find_start(log: PartitionLog, wanted: Range, end: int) -> int:
+def find_start(log: StartLog, wanted: Range, end: int) -> int:
     """Return the offset to begin at, which may be one where nothing is left, or nothing yet."""
     start = log.log_start_offset
     match wanted.start:

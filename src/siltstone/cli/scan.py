@@ -12,6 +12,7 @@ from siltstone.cli.isolation import ISOLATIONS, IsolationLevel
 from siltstone.cli.logs import open_reader, select_partitions
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat, format_bytes, format_time
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.errors import UsageError
 from siltstone.records.batch import TimestampType
 from siltstone.table.request import View, ViewRequest
@@ -67,6 +68,7 @@ def scan(
             show_default="read_uncommitted for log, else read_committed",
         ),
     ] = None,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -78,6 +80,9 @@ def scan(
     """
     if since is not None and view is View.LATEST:
         raise UsageError("--since is for --view changes and --view log")
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     partitions = select_partitions(reader, topic, partition)
     request = ViewRequest(

@@ -1,9 +1,7 @@
 """`silt serve`: a broker over log directories."""
 
 import contextlib
-import logging
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +16,7 @@ from siltstone.broker.process import serve as run_broker
 from siltstone.broker.properties import merge_properties
 from siltstone.cli import output
 from siltstone.cli.log_dirs import DEFAULT_LOG_DIR
+from siltstone.cli.serve_log import LogFormat, log_to_stderr
 from siltstone.console.http import status_server
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -58,26 +57,16 @@ def serve(
             "--metrics-listen", metavar="HOST:PORT", help="Where to serve /metrics and /healthz."
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Lines for people, or JSON for programs.")
+    ] = LogFormat.TEXT,
 ) -> None:
     """Serve the logs to Kafka's clients until SIGTERM or Ctrl-C."""
     settings = _settings(log_dir, listen, config, overrides)
     engine = EngineProcess([sys.executable, "-m", "siltstone.spark.service", spark_master])
     metrics = None if metrics_listen is None else parse_listener("--metrics-listen", metrics_listen)
-    _log_to_stderr()
+    log_to_stderr(log_format)
     run_broker(settings, engine, lambda running: _beside(running, metrics))
-
-
-def _log_to_stderr() -> None:
-    """Write every message as a line with its time: a broker's log is read long afterwards."""
-    handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
-    )
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logger = logging.getLogger("siltstone")
-    logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
 
 
 def _settings(

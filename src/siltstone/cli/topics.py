@@ -8,9 +8,10 @@ import typer
 
 from siltstone.cli import output
 from siltstone.cli.command_group import CommandGroup
-from siltstone.cli.logs import check_topic, is_internal, open_manager, open_reader
+from siltstone.cli.logs import check_topic, is_internal, open_owner, open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
 from siltstone.cli.output import OutputFormat, format_size, format_time
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.errors import TopicExistsError, UnknownTopicError, UsageError
 from siltstone.ids import TopicPartition
@@ -71,6 +72,7 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing if the topic is there.")
     ] = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
@@ -79,13 +81,13 @@ def create(
     check_topic(name)
     count = _partition_count(partitions, replication_factor, replica_assignment)
     settings = parse_config(config)
-    with open_manager(log_dir, create=True) as manager:
+    with open_owner(bootstrap_server, log_dir, create=True) as owner:
         try:
-            metadata = manager.create_topic(name, count, settings)
+            metadata = owner.create_topic(name, count, settings)
         except TopicExistsError:
             if not if_not_exists:
                 raise
-            _print_topic(manager.describe(name), f"Topic {name} already exists.", output_format)
+            _print_topic(owner.describe(name), f"Topic {name} already exists.", output_format)
             return
     _print_topic(metadata, f"Created topic {name}.", output_format)
 
@@ -93,11 +95,15 @@ def create(
 @app.command("list")
 def list_topics(
     exclude_internal: ExcludeInternal = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
     """List topics."""
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     topics = _select(reader, (), exclude_internal=exclude_internal)
     if output_format is OutputFormat.JSON:
@@ -117,11 +123,15 @@ def describe(
     topic_option: TopicOption = None,
     exclude_internal: ExcludeInternal = False,
     if_exists: IfExists = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
     """Show the settings of topics, and how much is in their partitions."""
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     names = [*(topics or []), *([topic_option] if topic_option else [])]
     if if_exists and names:
@@ -152,6 +162,7 @@ def alter(
         typer.Option("--delete-config", metavar="NAME", help="Setting to put back to its default."),
     ] = None,
     if_exists: IfExists = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
@@ -160,18 +171,18 @@ def alter(
     settings = parse_config(config)
     if partitions is None and not settings and not delete_config:
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    with open_manager(log_dir) as manager:
+    with open_owner(bootstrap_server, log_dir) as owner:
         try:
-            metadata = manager.describe(name)
+            metadata = owner.describe(name)
         except UnknownTopicError:
             if if_exists:
                 return
             raise
         # Settings first: they are refused before a partition is made that nobody can take back.
         if settings or delete_config:
-            metadata = manager.alter_topic(name, settings, delete_config or ())
+            metadata = owner.alter_topic(name, settings, delete_config or ())
         if partitions is not None:
-            metadata = manager.add_partitions(name, partitions)
+            metadata = owner.add_partitions(name, partitions)
     _print_topic(metadata, f"Altered topic {name}.", output_format)
 
 
@@ -181,14 +192,15 @@ def delete(
     topic_option: TopicOption = None,
     if_exists: IfExists = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     output_format: Output = OutputFormat.TEXT,
 ) -> None:
     """Delete a topic with all of its records; asks first on a terminal."""
     name = _one_topic(topic, topic_option)
-    with open_manager(log_dir) as manager:
+    with open_owner(bootstrap_server, log_dir) as owner:
         try:
-            metadata = manager.describe(name)
+            metadata = owner.describe(name)
         except UnknownTopicError:
             if if_exists:
                 return
@@ -197,7 +209,7 @@ def delete(
             question = f"Delete topic {name} with all of its records?"
             if not typer.confirm(question, err=True):
                 raise typer.Exit(1)
-        manager.delete_topic(name)
+        owner.delete_topic(name)
     _print_topic(metadata, f"Deleted topic {name}.", output_format)
 
 

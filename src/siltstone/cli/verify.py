@@ -13,6 +13,7 @@ from siltstone.cli.log_dirs import check_log_dirs, resolve_log_dirs
 from siltstone.cli.logs import open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
+from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.clock import SystemClock
 from siltstone.errors import StorageError, UnknownTopicError
@@ -41,6 +42,7 @@ def verify(
         ),
     ] = None,
     now: Now = None,
+    bootstrap_server: BootstrapServer = None,
     log_dir: LogDirs = None,
     config: Overrides = None,
     output_format: Output = OutputFormat.TEXT,
@@ -49,6 +51,9 @@ def verify(
 
     Works on directories of a stock Kafka, too; name the settings of their topics with --config.
     """
+    if bootstrap_server is not None:
+        relay(bootstrap_server)
+        return
     reader = open_reader(log_dir, config)
     befores = list(against or [])
     check_log_dirs(befores)

@@ -1,6 +1,6 @@
 """The figures of a broker for Prometheus: Kafka's stems where it has them, ours per partition."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kio.schema.index import api_key_map
@@ -13,10 +13,14 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from siltstone.broker.command_frames import COMMAND
 from siltstone.broker.metrics import BUCKETS
+from siltstone.broker.pass_figures import LastPass
 from siltstone.broker.process import Running
+from siltstone.ids import TopicPartition
 
 _PARTITION: Final = ("topic", "partition")
+_OURS: Final = {COMMAND: "silt_command"}
 
 
 class BrokerCollector(Collector):
@@ -32,6 +36,7 @@ class BrokerCollector(Collector):
         yield from self._logs()
         yield from self._cleaner()
         yield from self._passes()
+        yield from self._uncleanable()
 
     def _requests(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(
@@ -45,7 +50,9 @@ class BrokerCollector(Collector):
             for bound, count in zip((*BUCKETS, "+Inf"), figures.buckets, strict=True):
                 total += count
                 buckets.append((str(bound), total))
-            latency.add_metric([api_key_map[api_key]], buckets, figures.seconds)
+            latency.add_metric(
+                [_OURS.get(api_key) or api_key_map[api_key]], buckets, figures.seconds
+            )
         yield latency
 
     def _server(self) -> Iterator[Metric]:
@@ -133,40 +140,99 @@ class BrokerCollector(Collector):
         )
 
     def _passes(self) -> Iterator[Metric]:
-        cleaner = self._running.cleaner
         passes = CounterMetricFamily(
             "silt_compaction_passes", "Passes by result.", labels=(*_PARTITION, "result")
         )
         removed = CounterMetricFamily(
             "silt_compaction_removed_bytes", "Bytes that passes have removed.", labels=_PARTITION
         )
-        for partition, figures in sorted(cleaner.figures.copy().items()):
+        records = CounterMetricFamily(
+            "silt_compaction_removed_records",
+            "Records that passes have removed, by reason.",
+            labels=(*_PARTITION, "reason"),
+        )
+        figures = sorted(self._running.cleaner.figures.copy().items())
+        for partition, figure in figures:
             labels = [partition.topic, str(partition.partition)]
-            passes.add_metric([*labels, "committed"], figures.pass_count)
-            passes.add_metric([*labels, "failed"], figures.failure_count)
-            removed.add_metric(labels, figures.removed_bytes)
-        yield from (passes, removed)
+            passes.add_metric([*labels, "committed"], figure.pass_count)
+            passes.add_metric([*labels, "failed"], figure.failure_count)
+            removed.add_metric(labels, figure.removed_bytes)
+            for reason, count in sorted(figure.removed_records.items()):
+                records.add_metric([*labels, reason], count)
+        yield from (passes, removed, records)
+        lasts = [(p, f.last) for p, f in figures if f.last is not None]
         yield GaugeMetricFamily(
             "kafka_log_logcleaner_max_clean_time_secs",
             "The longest last pass over a log.",
-            max((f.last_seconds for f in cleaner.figures.copy().values()), default=0),
+            max((last.seconds for _, last in lasts), default=0),
         )
+        read = sum(last.bytes_read for _, last in lasts)
         yield GaugeMetricFamily(
+            "kafka_log_logcleaner_cleaner_recopy_percent",
+            "Bytes that the last passes wrote, of those that they read.",
+            100 * sum(last.bytes_written for _, last in lasts) / read if read else 0,
+        )
+        yield from self._last_passes(lasts)
+
+    def _last_passes(self, lasts: list[tuple[TopicPartition, LastPass]]) -> Iterator[Metric]:
+        """Tell what is in the cleaned part of each log, as of its last pass."""
+        now_ms = self._running.broker.clock.now_ms()
+        rows: tuple[tuple[str, str, Callable[[LastPass], float | None]], ...] = (
+            ("silt_live_records", "Records in the clean part.", lambda x: x.live_records),
+            ("silt_live_keys", "Keys with a value in the clean part.", lambda x: x.live_keys),
+            ("silt_tombstones", "Tombstones in the clean part.", lambda x: x.tombstones),
+            (
+                "silt_tombstone_oldest_age_seconds",
+                "How long the oldest tombstone or marker waits to go.",
+                lambda x: _seconds_since(x.oldest_tombstone_ms, now_ms),
+            ),
+            (
+                "silt_compaction_last_pass_age_seconds",
+                "How long ago the last pass was committed.",
+                lambda x: _seconds_since(x.committed_ms, now_ms),
+            ),
+            ("silt_compaction_last_pass_seconds", "How long it took.", lambda x: x.seconds),
+        )
+        for name, text, value_of in rows:
+            gauge = GaugeMetricFamily(name, text, labels=_PARTITION)
+            for partition, last in lasts:
+                value = value_of(last)
+                if value is not None:
+                    gauge.add_metric([partition.topic, str(partition.partition)], value)
+            yield gauge
+
+    def _uncleanable(self) -> Iterator[Metric]:
+        cleaner = self._running.cleaner
+        counts = GaugeMetricFamily(
             "kafka_log_logcleanermanager_uncleanable_partitions_count",
             "Logs that could not be cleaned.",
-            len(cleaner.uncleanable),
+            labels=["log_directory"],
+        )
+        sizes = GaugeMetricFamily(
+            "kafka_log_logcleanermanager_uncleanable_bytes",
+            "Their bytes that a pass would clean.",
+            labels=["log_directory"],
         )
         reasons = GaugeMetricFamily(
             "silt_compaction_uncleanable",
             "Failures in a row of a log that cannot be cleaned, and why.",
             labels=(*_PARTITION, "reason"),
         )
-        for partition, uncleanable in sorted(cleaner.uncleanable.copy().items()):
-            reasons.add_metric(
-                [partition.topic, str(partition.partition), uncleanable.reason],
-                uncleanable.failure_count,
-            )
-        yield reasons
+        uncleanable = sorted(cleaner.uncleanable.copy().items())
+        assessments = cleaner.assessments
+        for directory in self._running.broker.manager.directories:
+            here = [p for p, _ in uncleanable if p in directory.logs or p in directory.damaged]
+            known = [assessments[p].dirty_bytes for p in here if p in assessments]
+            counts.add_metric([str(directory.path)], len(here))
+            sizes.add_metric([str(directory.path)], sum(known))
+        for partition, one in uncleanable:
+            labels = [partition.topic, str(partition.partition), one.reason]
+            reasons.add_metric(labels, one.failure_count)
+        yield from (counts, sizes, reasons)
+
+
+def _seconds_since(time_ms: int | None, now_ms: int) -> float | None:
+    return None if time_ms is None else max(now_ms - time_ms, 0) / 1000
 
 
 def make_registry(running: Running) -> CollectorRegistry:

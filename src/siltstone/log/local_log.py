@@ -147,7 +147,7 @@ class LocalLog:
             newest_ms = max(header.max_timestamp_ms for header in headers)
         return (
             used_bytes + size_bytes > self._config.segment_bytes
-            or (used_bytes > 0 and self._is_too_old(active, newest_ms, now_ms))
+            or self.is_over_age(newest_ms, now_ms)
             or active.is_index_full
             or not active.fits(headers[-1].last_offset)
         )
@@ -160,9 +160,8 @@ class LocalLog:
         """
         is_idle = self.log_end_offset == self._seen_end_offset
         self._seen_end_offset = self.log_end_offset
-        active = self.segments.active
         now_ms = self._clock.now_ms()
-        return is_idle and active.size_bytes > 0 and self._is_too_old(active, now_ms, now_ms)
+        return is_idle and self.is_over_age(now_ms, now_ms)
 
     def seal(self, base_offset: int) -> None:
         """Complete the active segment; the log goes on at an offset at or above its end."""
@@ -183,7 +182,11 @@ class LocalLog:
         self.segments.add(self._create_segment(self.log_end_offset))
         self._jitter_ms = self._draw_jitter()
 
-    def _is_too_old(self, active: Segment, newest_ms: int, now_ms: int) -> bool:
+    def is_over_age(self, newest_ms: int, now_ms: int) -> bool:
+        """Say whether the active segment is too old to take records up to a time."""
+        active = self.segments.active
+        if not active.size_bytes:
+            return False
         started_ms = active.first_timestamp_ms
         waited_ms = newest_ms - started_ms if started_ms >= 0 else now_ms - active.created_ms
         return waited_ms > self._max_segment_ms - self._jitter_ms

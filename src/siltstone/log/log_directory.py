@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from siltstone.log.identity import (
     parse_partition_metadata,
 )
 from siltstone.log.partition_log import PartitionLog
+from siltstone.log.side_by_side import for_each
 
 logger = logging.getLogger(__name__)
 
@@ -134,20 +135,24 @@ class LogDirectory:
         """Name the directory of a partition."""
         return self.path / filenames.partition_dir_name(partition)
 
-    def write_topic_id(self, partition: TopicPartition, topic_id: TopicId) -> None:
-        """Make the directory of a new partition, with the identity of its topic in it."""
-        directory = self.partition_path(partition)
-        self._fs.mkdir(directory)
-        self._fs.write_atomically(
-            directory / filenames.PARTITION_METADATA, format_partition_metadata(topic_id)
-        )
+    def write_topic_id(self, partitions: Sequence[TopicPartition], topic_id: TopicId) -> None:
+        """Make the directories of new partitions, with the identity of their topic in them."""
+
+        def make(partition: TopicPartition) -> None:
+            directory = self.partition_path(partition)
+            self._fs.mkdir(directory)
+            self._fs.write_atomically(
+                directory / filenames.PARTITION_METADATA, format_partition_metadata(topic_id)
+            )
+
+        for_each(partitions, make)
         self._fs.fsync_dir(self.path)
 
     def complete_topic_id(self, partition: TopicPartition, topic_id: TopicId) -> None:
         """Write the identity of a partition's topic if it is missing: Kafka takes it for stray."""
         path = self.partition_path(partition) / filenames.PARTITION_METADATA
         if not self.is_offline and not path.exists():
-            self.write_topic_id(partition, topic_id)
+            self.write_topic_id([partition], topic_id)
 
     def remove_log(self, partition: TopicPartition) -> Path:
         """Rename a partition's directory out of the way and return the path to delete later."""
@@ -209,8 +214,7 @@ class LogDirectory:
         """Close every log, say that the stop was clean, and let others in."""
         try:
             if not self.is_offline:
-                for log in self.logs.values():
-                    log.close()
+                for_each(self.logs.values(), PartitionLog.close)
                 self.write_checkpoints()
                 # A log that could not be opened may need recovery, once somebody has mended it.
                 if not self.damaged:

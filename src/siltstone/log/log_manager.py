@@ -310,26 +310,42 @@ class LogManager:
         self._topics[metadata.topic] = metadata
         existing = {p: d for d in self.directories for p in d.logs}
         try:
+            new = []
             for number in range(metadata.partition_count):
                 partition = TopicPartition(metadata.topic, number)
                 if partition in existing:
                     # A crash may have come between making its directory and naming its topic.
                     existing[partition].complete_topic_id(partition, metadata.topic_id)
                 else:
-                    self._create_partition(partition, metadata.topic_id)
+                    new.append(partition)
+            while new:
+                new = self._create_new(new, metadata.topic_id)
         except LogDirOfflineError:
             self._topics = topics
             raise
 
-    def _create_partition(self, partition: TopicPartition, topic_id: TopicId) -> None:
-        """Make a partition in the directory with the fewest; if its disk refuses, in the next."""
-        while any(iter_live(self.directories)):
-            directory = min(iter_live(self.directories), key=lambda d: len(d.logs))
-            with _guard(directory):
-                directory.write_topic_id(partition, topic_id)
-                self._open_log(directory, partition)
-                return
-        raise LogDirOfflineError(self.directories[0].path, "offline, as all others")
+    def _create_new(
+        self, partitions: Sequence[TopicPartition], topic_id: TopicId
+    ) -> list[TopicPartition]:
+        """Make partitions, each in the directory with the fewest; return those whose disk refused.
+
+        They are to be made in the next: a directory that is offline gets none.
+        """
+        counts = {directory: len(directory.logs) for directory in iter_live(self.directories)}
+        if not counts:
+            raise LogDirOfflineError(self.directories[0].path, "offline, as all others")
+        places: dict[LogDirectory, list[TopicPartition]] = {directory: [] for directory in counts}
+        for partition in partitions:
+            directory = min(counts, key=lambda d: counts[d])
+            counts[directory] += 1
+            places[directory].append(partition)
+        for directory, chosen in places.items():
+            if chosen:
+                with _guard(directory):
+                    directory.write_topic_id(chosen, topic_id)
+                    for partition in chosen:
+                        self._open_log(directory, partition)
+        return [p for p in partitions if not any(p in d.logs for d in self.directories)]
 
     def _delete_due(self) -> None:
         try:
@@ -345,11 +361,14 @@ class LogManager:
         return metadata
 
     def _is_abandoned(self, metadata: TopicMetadata) -> bool:
-        """Say whether a crash cut a topic's creation short: not in the store, and empty."""
+        """Say whether a crash cut a topic's creation short: not in the store, and empty.
+
+        Some of its partitions may be missing, but not because a directory is.
+        """
         logs = [log for p, log in self.logs.items() if p.topic == metadata.topic]
         return (
             self._store.find(metadata.topic) is None
-            and metadata.partition_count == len(logs)
+            and not self.offline
             and not any(log.log_end_offset for log in logs)
         )
 

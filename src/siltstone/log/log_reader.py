@@ -39,11 +39,13 @@ class LogReader:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         overrides: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
         self._fs = fs or FileSystem()
         self._clock = clock or SystemClock()
         self._overrides = dict(overrides or {})
-        LogConfig.parse(self._overrides)
+        self._defaults = dict(defaults or {})
+        LogConfig.parse({**self._defaults, **self._overrides})
         for path in paths:
             if not path.is_dir():
                 raise LogDirOfflineError(path, "does not exist")
@@ -70,7 +72,7 @@ class LogReader:
 
     def config(self, topic: str) -> LogConfig:
         """Return the settings that act on a topic."""
-        return LogConfig.parse({**self.describe(topic).config, **self._overrides})
+        return LogConfig.parse({**self._defaults, **self.describe(topic).config, **self._overrides})
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic that lie in these directories."""

@@ -38,7 +38,7 @@ from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.log.validation import BatchValidator, split_batches
-from siltstone.records.batch import BatchHeader
+from siltstone.records.batch import BatchHeader, TimestampType
 from siltstone.records.layout import NO_PRODUCER_ID
 from siltstone.records.varint import Buffer
 
@@ -247,6 +247,13 @@ class PartitionLog:
             with self._local.writing:
                 self._roll(self.log_end_offset)
             return self.segments.active
+
+    def is_over_age(self, newest_ms: int) -> bool:
+        """Say whether an append of records up to this time begins a new segment, by its age."""
+        now_ms = self._clock.now_ms()
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            newest_ms = now_ms
+        return self._local.is_over_age(newest_ms, now_ms)
 
     def maybe_roll_idle(self) -> bool:
         """Roll the active segment if it is over age, even if nobody appends any more.

@@ -346,7 +346,8 @@ class _Loader:
         data = self._fs.read_file(path)
         if data is None:
             if self._request.writable:
-                self._fs.write_atomically(path, b"")  # without a count, as Kafka creates it
+                # Empty, without a count, as Kafka creates it; lost in a crash, it is made again.
+                self._fs.write_file(path, b"", durable=False)
             return LeaderEpochs()
         try:
             return LeaderEpochs(parse_epochs(path, data))

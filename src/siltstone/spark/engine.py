@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from siltstone.cleaner.outcome import PassOutcome
 from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.progress import PassProgress
 from siltstone.cleaner.result import PassResult
 from siltstone.cleaner.storage import DirectoryStorage
 from siltstone.errors import CleaningAbortedError, EngineError, SiltstoneError
@@ -22,7 +23,7 @@ from siltstone.spark.fused import run_fused
 from siltstone.spark.leftovers import Leftovers
 from siltstone.spark.session import DEFAULT_MASTER, Session, Started
 from siltstone.spark.staged import StagedRun
-from siltstone.spark.task_io import OpenStorage, PassProgress, TaskIo, read_progress
+from siltstone.spark.task_io import OpenStorage, TaskIo, read_progress
 
 OnProgress: TypeAlias = Callable[[PassProgress], None]
 

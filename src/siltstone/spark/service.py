@@ -6,6 +6,7 @@ It ends when its standard input does.
 import os
 import sys
 import threading
+from functools import partial
 from typing import IO
 
 from siltstone.broker.engine_process import Work, read_message, write_message
@@ -40,7 +41,8 @@ def _run(session: Session, work: Work, answers: IO[bytes]) -> None:
     engine = SparkEngine(session=session, io_bytes_per_second=work.io_bytes_per_second)
     left = {plan.pass_id: plan for plan in work.plans}
     try:
-        for outcome in engine.run_all(work.plans):
+        on_progress = partial(write_message, answers) if work.is_watched else None
+        for outcome in engine.run_all(work.plans, on_progress):
             del left[outcome.plan.pass_id]
             write_message(answers, outcome)
     except SiltstoneError as error:

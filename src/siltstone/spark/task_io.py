@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 from siltstone.cleaner.metered_storage import MeteredStorage
 from siltstone.cleaner.plan import CleaningPlan
+from siltstone.cleaner.progress import PassProgress
 from siltstone.cleaner.storage import PassStorage
 from siltstone.cleaner.throttle import Throttle
-from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.filesystem import File, FileSystem
 
@@ -59,16 +59,6 @@ class TaskName:
         """Read a name back."""
         stage, partition, attempt = map(int, text.split("."))
         return cls(stage, partition, attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class PassProgress:
-    """How far the tasks of a plan are; a pass reads everything twice."""
-
-    pass_id: str
-    partition: TopicPartition
-    bytes_done: int
-    bytes_total: int
 
 
 def read_progress(fs: FileSystem, plan: CleaningPlan) -> PassProgress:

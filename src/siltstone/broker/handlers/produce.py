@@ -49,7 +49,7 @@ def handle(broker: Broker, request: Request) -> Payload | Awaitable[Payload | No
     """Append, and answer once the records are where the producer wants them."""
     topics = [_look_up(broker, request, data) for data in request.body.topic_data]
     leaves_loop = any(
-        append.partition is not None and append.partition.leaves_loop(len(append.records))
+        append.partition is not None and append.partition.leaves_loop(append.records)
         for topic in topics
         for append in topic.appends
     )
