@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from siltstone.coordinator.group.config import GroupConfig
 from siltstone.errors import ConfigError, UnknownSettingError
 from siltstone.log.config import LogConfig
 from siltstone.settings import (
@@ -39,14 +40,12 @@ IGNORED: Final = frozenset(
         "controller.listener.names",
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
-        "group.initial.rebalance.delay.ms",
         "inter.broker.listener.name",
         "listener.security.protocol.map",
         "metadata.log.dir",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "offsets.topic.replication.factor",
         "process.roles",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
@@ -66,7 +65,7 @@ DYNAMIC: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(GroupConfig):
     """Settings of one broker, complete: what is not given has its default."""
 
     node_id: int = setting(

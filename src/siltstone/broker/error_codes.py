@@ -7,6 +7,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from siltstone.coordinator.group.errors import GroupError
 from siltstone.errors import (
     ChecksumError,
     ConfigError,
@@ -71,7 +72,7 @@ class ProtocolError(RequestError):
 
 def code_of(error: Exception, what: object) -> ErrorCode:
     """Return the code for an error; one that nobody expected is logged with what was asked."""
-    if isinstance(error, ProtocolError):
+    if isinstance(error, ProtocolError | GroupError):
         return error.code
     if isinstance(error, RecordTooLargeError) and error.setting == "segment.bytes":
         return ErrorCode.record_list_too_large

@@ -84,6 +84,7 @@ async def running(
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
         maintenance.start()
+        broker.groups.start()
         cleaner.start()
         # What is loaded by now stays: looking through it again and again would hold up requests.
         gc.collect()
@@ -92,6 +93,7 @@ async def running(
             yield Running(bound, broker, server, cleaner, requests)
         finally:
             broker.purgatory.close()
+            broker.groups.close()
             await server.close()
             await maintenance.stop()
             await asyncio.to_thread(cleaner.stop)

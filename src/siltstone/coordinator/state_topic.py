@@ -131,6 +131,10 @@ class StateTopic:
         """Return the epoch of this coordinator: that of the leader of its partition."""
         return self._logs.get_partition(self.topic, partition).log.latest_epoch
 
+    def log(self, partition: int) -> PartitionLog:
+        """Return the log of a partition; raise StorageError if it is not served."""
+        return self._logs.get_partition(self.topic, partition).log
+
     def append(
         self,
         partition: int,
