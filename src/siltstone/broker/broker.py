@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 from siltstone.broker.config import ServerConfig
+from siltstone.broker.coordinators import Coordinators
 from siltstone.broker.dynamic_config import DynamicConfig
 from siltstone.broker.fetch_sessions import FetchSessions
 from siltstone.broker.group_topics import BrokerTopics
@@ -68,6 +69,7 @@ class Broker:
         groups = self._open_groups()
         self.groups: Final = GroupCoordinator(groups)
         self.offsets: Final = OffsetCoordinator(groups)
+        self.coordinators: Final = Coordinators(self)
         self.blocked_count = 0  # requests that wait for a thread
         # One thread for whatever changes topics, so that two changes never meet.
         self._admin = ThreadPoolExecutor(1, "admin")

@@ -49,6 +49,7 @@ IGNORED: Final = frozenset(
         "process.roles",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
+        "transaction.state.log.load.buffer.size",
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor",
     }
@@ -228,6 +229,62 @@ class BrokerConfig(GroupConfig):
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, doc="Kafka's; without effect."
+    )
+
+    # Transactions.
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions",
+        INT,
+        50,
+        at_least(1),
+        doc="Partitions of `__transaction_state`; counts when the topic is made.",
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        INT,
+        104_857_600,
+        at_least(1),
+        doc="Segments of `__transaction_state`; counts when the topic is made.",
+    )
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        INT,
+        900_000,
+        at_least(1),
+        doc="Refuse a producer that wants its transactions to stay open for longer.",
+    )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        INT,
+        604_800_000,
+        at_least(1),
+        doc="Forget a transactional id that was not used for so long.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        10_000,
+        at_least(1),
+        doc="How often transactions are aborted that have been open for too long.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3_600_000,
+        at_least(1),
+        doc="How often expired transactional ids are forgotten.",
+    )
+    transaction_partition_verification_enable: bool = setting(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        True,
+        doc="Refuse a batch whose partition is not in its producer's transaction.",
+    )
+    transaction_two_phase_commit_enable: bool = setting(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        doc="Let producers open transactions without a timeout, for a coordinator of their own.",
     )
 
     def __post_init__(self) -> None:

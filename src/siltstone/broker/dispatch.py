@@ -26,10 +26,13 @@ from siltstone.broker.handlers import (
     producers,
     records,
     topics,
+    transactions,
 )
 from siltstone.broker.messages import Values
 from siltstone.broker.metrics import RequestMetrics
 from siltstone.broker.wire import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     ALTER_CONFIGS,
     API_VERSIONS,
     CREATE_PARTITIONS,
@@ -43,6 +46,8 @@ from siltstone.broker.wire import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -52,6 +57,7 @@ from siltstone.broker.wire import (
     LEAVE_GROUP,
     LIST_GROUPS,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -60,6 +66,7 @@ from siltstone.broker.wire import (
     PRODUCE,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
     BadFrameError,
     Payload,
     Request,
@@ -93,6 +100,10 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     INIT_PRODUCER_ID: producers.handle_init,
     OFFSET_FOR_LEADER_EPOCH: list_offsets.handle_leader_epoch,
     TXN_OFFSET_COMMIT: offsets.handle_txn_commit,
+    ADD_PARTITIONS_TO_TXN: transactions.handle_add_partitions,
+    ADD_OFFSETS_TO_TXN: transactions.handle_add_offsets,
+    END_TXN: transactions.handle_end,
+    WRITE_TXN_MARKERS: transactions.handle_write_markers,
     DESCRIBE_CONFIGS: configs.handle_describe,
     ALTER_CONFIGS: configs.handle_alter,
     DESCRIBE_LOG_DIRS: log_dirs.handle,
@@ -102,6 +113,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     OFFSET_DELETE: offsets.handle_delete,
     DESCRIBE_CLUSTER: cluster.handle,
     DESCRIBE_PRODUCERS: producers.handle_describe,
+    DESCRIBE_TRANSACTIONS: transactions.handle_describe,
+    LIST_TRANSACTIONS: transactions.handle_list,
     DESCRIBE_TOPIC_PARTITIONS: metadata.handle_topic_partitions,
 }
 

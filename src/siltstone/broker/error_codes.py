@@ -8,6 +8,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from siltstone.coordinator.group.errors import GroupError
+from siltstone.coordinator.transaction.errors import TransactionError
 from siltstone.errors import (
     ChecksumError,
     ConfigError,
@@ -72,7 +73,7 @@ class ProtocolError(RequestError):
 
 def code_of(error: Exception, what: object) -> ErrorCode:
     """Return the code for an error; one that nobody expected is logged with what was asked."""
-    if isinstance(error, ProtocolError | GroupError):
+    if isinstance(error, ProtocolError | GroupError | TransactionError):
         return error.code
     if isinstance(error, RecordTooLargeError) and error.setting == "segment.bytes":
         return ErrorCode.record_list_too_large

@@ -36,6 +36,10 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 TXN_OFFSET_COMMIT: Final = 28
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
@@ -45,6 +49,8 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
@@ -74,9 +80,13 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         CREATE_TOPICS: Versions(2, 7),
         DELETE_TOPICS: Versions(1, 6),
         DELETE_RECORDS: Versions(0, 2),
-        INIT_PRODUCER_ID: Versions(0, 5),
+        INIT_PRODUCER_ID: Versions(0, 6),
         OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
         TXN_OFFSET_COMMIT: Versions(0, 5),
+        ADD_PARTITIONS_TO_TXN: Versions(0, 5),
+        ADD_OFFSETS_TO_TXN: Versions(0, 4),
+        END_TXN: Versions(0, 5),
+        WRITE_TXN_MARKERS: Versions(1, 2),
         DESCRIBE_CONFIGS: Versions(1, 4),
         ALTER_CONFIGS: Versions(0, 2),
         DESCRIBE_LOG_DIRS: Versions(1, 4),
@@ -86,6 +96,8 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         OFFSET_DELETE: Versions(0, 0),
         DESCRIBE_CLUSTER: Versions(0, 2),
         DESCRIBE_PRODUCERS: Versions(0, 0),
+        DESCRIBE_TRANSACTIONS: Versions(0, 0),
+        LIST_TRANSACTIONS: Versions(0, 2),
         DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
     }
 )

@@ -1,6 +1,7 @@
 """FindCoordinator: which broker looks after a group, or a transactional id. It is this one."""
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -12,8 +13,12 @@ from siltstone.broker.messages import Values
 from siltstone.broker.wire import Request
 
 _FIRST_WITH_KEYS: Final = 4
-_GROUP: Final = 0
 _NOBODY: Final = {"node_id": -1, "host": "", "port": -1}
+
+
+class _Kind(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
 
 
 async def handle(broker: Broker, request: Request) -> Values:
@@ -23,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Values:
     keys: Sequence[str] = body.coordinator_keys if has_keys else (body.key,)
     failure: dict[str, Any] = {}
     try:
-        await _ensure_topic(broker, getattr(body, "key_type", _GROUP))
+        await _ensure_topic(broker, getattr(body, "key_type", _Kind.GROUP))
     except Exception as error:  # noqa: BLE001 - the client is told, and asks again
         failure = {
             "error_code": code_of(error, request),
@@ -35,6 +40,12 @@ async def handle(broker: Broker, request: Request) -> Values:
 
 
 async def _ensure_topic(broker: Broker, key_type: int) -> None:
-    if key_type != _GROUP:
-        raise ProtocolError(ErrorCode.invalid_request, f"no coordinator has key type {key_type}")
-    await broker.groups.registry.topic.ensure()
+    match key_type:
+        case _Kind.GROUP:
+            await broker.groups.registry.topic.ensure()
+        case _Kind.TRANSACTION:
+            await broker.coordinators.transactions.topic.ensure()
+        case _:
+            raise ProtocolError(
+                ErrorCode.invalid_request, f"no coordinator has key type {key_type}"
+            )
