@@ -52,6 +52,7 @@ IGNORED: Final = frozenset(
         "transaction.state.log.load.buffer.size",
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor",
+        "transaction.two.phase.commit.enable",
     }
 )
 # May change while the broker runs; Kafka's list, as far as we have them.
@@ -279,12 +280,6 @@ class BrokerConfig(GroupConfig):
         BOOLEAN,
         True,
         doc="Refuse a batch whose partition is not in its producer's transaction.",
-    )
-    transaction_two_phase_commit_enable: bool = setting(
-        "transaction.two.phase.commit.enable",
-        BOOLEAN,
-        False,
-        doc="Let producers open transactions without a timeout, for a coordinator of their own.",
     )
 
     def __post_init__(self) -> None:

@@ -70,7 +70,6 @@ class Coordinators:
         return TransactionConfig(
             config.transaction_max_timeout_ms,
             config.transactional_id_expiration_ms,
-            config.transaction_two_phase_commit_enable,
         )
 
     def _every(self, interval_ms: int, work: Callable[[], object]) -> None:

@@ -80,7 +80,7 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         CREATE_TOPICS: Versions(2, 7),
         DELETE_TOPICS: Versions(1, 6),
         DELETE_RECORDS: Versions(0, 2),
-        INIT_PRODUCER_ID: Versions(0, 6),
+        INIT_PRODUCER_ID: Versions(0, 5),
         OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
         TXN_OFFSET_COMMIT: Versions(0, 5),
         ADD_PARTITIONS_TO_TXN: Versions(0, 5),

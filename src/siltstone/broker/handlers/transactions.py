@@ -50,8 +50,6 @@ async def handle_init(broker: Broker, request: Request) -> Values:
                 body.transactional_id,
                 milliseconds(body.transaction_timeout),
                 None if producer == NOBODY else producer,
-                getattr(body, "enable2_pc", False),
-                getattr(body, "keep_prepared_txn", False),
             )
         )
     except Exception as error:  # noqa: BLE001 - its answer has a place for the code

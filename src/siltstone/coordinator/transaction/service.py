@@ -51,7 +51,6 @@ class TransactionConfig(NamedTuple):
 
     max_timeout_ms: int
     id_expiration_ms: int
-    allows_two_phase_commit: bool
 
 
 class Initialization(NamedTuple):
@@ -60,8 +59,6 @@ class Initialization(NamedTuple):
     transactional_id: str
     timeout_ms: int
     expected: Producer | None  # who it was before, if it goes on after an error
-    enables_two_phase_commit: bool = False
-    keeps_prepared: bool = False
 
 
 class TransactionCoordinator:
@@ -168,8 +165,14 @@ class TransactionCoordinator:
 
         A transaction that they left open is aborted; the producer is to ask again then.
         """
-        timeout_ms = self._check_initialization(asked)
-        name, expected = asked.transactional_id, asked.expected
+        name, timeout_ms, expected = asked
+        max_timeout_ms = self._config().max_timeout_ms
+        if not 0 < timeout_ms <= max_timeout_ms:
+            raise TransactionError(
+                ErrorCode.invalid_transaction_timeout,
+                f"a timeout of {timeout_ms} ms: at most {max_timeout_ms} is allowed "
+                "(transaction.max.timeout.ms)",
+            )
         now_ms = self._clock.now_ms()
         txn = self.find(name)
         if txn is None:
@@ -184,28 +187,6 @@ class TransactionCoordinator:
         return self._put(
             state.initialize(txn, expected, timeout_ms, now_ms, new_producer_id)
         ).producer
-
-    def _check_initialization(self, asked: Initialization) -> int:
-        """Return the timeout of the transactions to come."""
-        config = self._config()
-        if asked.enables_two_phase_commit and not config.allows_two_phase_commit:
-            raise TransactionError(
-                ErrorCode.transactional_id_authorization_failed,
-                "transaction.two.phase.commit.enable is false",
-            )
-        if asked.keeps_prepared:
-            raise TransactionError(
-                ErrorCode.unsupported_version, "prepared transactions are not kept"
-            )
-        if asked.enables_two_phase_commit:
-            return state.NEVER_MS
-        if not 0 < asked.timeout_ms <= config.max_timeout_ms:
-            raise TransactionError(
-                ErrorCode.invalid_transaction_timeout,
-                f"a timeout of {asked.timeout_ms} ms: at most {config.max_timeout_ms} is allowed "
-                "(transaction.max.timeout.ms)",
-            )
-        return asked.timeout_ms
 
     def add_partitions(
         self,

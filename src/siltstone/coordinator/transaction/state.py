@@ -30,7 +30,6 @@ MAX_EPOCH: Final = 2**15 - 1
 # The one above it is kept, so that the last producer of an id can be fenced too.
 LAST_USED_EPOCH: Final = MAX_EPOCH - 1
 NO_TIME: Final = -1
-NEVER_MS: Final = 2**31 - 1  # the timeout of a transaction that somebody else coordinates
 EPOCH_RAISING_VERSION: Final = 2
 
 
@@ -98,11 +97,7 @@ class Transaction:
 
     def is_timed_out(self, now_ms: int) -> bool:
         """Say whether it has been open for too long."""
-        return (
-            self.status is Status.ONGOING
-            and self.timeout_ms != NEVER_MS
-            and self.started_ms + self.timeout_ms < now_ms
-        )
+        return self.status is Status.ONGOING and self.started_ms + self.timeout_ms < now_ms
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
         """Say whether the id was silent for so long that it may be forgotten."""
