@@ -1,7 +1,7 @@
 """The internal topics: where a name belongs, what is written, what a replay gives."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,34 +13,11 @@ from siltstone.coordinator.state_topic import (
     TransactionalProducer,
     java_hash,
 )
-from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
-from siltstone.log.partition_log import PartitionLog
 from tests.support.clock import ManualClock
+from tests.support.owned_logs import ManagedLogs
 
 CONFIG = StateTopicConfig("__state", 50, 1 << 20, "uncompressed")
-
-
-class Owned:
-    def __init__(self, log: PartitionLog) -> None:
-        self.log = log
-
-    def appended(self, size_bytes: int) -> None:
-        self.log.update_high_watermark(self.log.log_end_offset)
-
-
-class Logs:
-    def __init__(self, manager: LogManager) -> None:
-        self.manager = manager
-
-    def find_partition_count(self, topic: str) -> int | None:
-        return next((t.partition_count for t in self.manager.topics() if t.topic == topic), None)
-
-    async def create_topic(self, topic: str, count: int, config: Mapping[str, str]) -> None:
-        self.manager.create_topic(topic, count, config)
-
-    def get_partition(self, topic: str, number: int) -> Owned:
-        return Owned(self.manager.get_log(TopicPartition(topic, number)))
 
 
 @pytest.fixture
@@ -51,7 +28,7 @@ def manager(tmp_path: Path) -> Iterator[LogManager]:
 
 @pytest.fixture
 def state(manager: LogManager) -> StateTopic:
-    state = StateTopic(Logs(manager), ManualClock(1_000), CONFIG)
+    state = StateTopic(ManagedLogs(manager), ManualClock(1_000), CONFIG)
     asyncio.run(state.ensure())
     return state
 
