@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import code_of
+from siltstone.broker.handlers.produce_transactions import admit_offsets
 from siltstone.broker.messages import Values, milliseconds
 from siltstone.broker.wire import Request
 from siltstone.coordinator.group.errors import GroupError
@@ -15,6 +16,7 @@ from siltstone.coordinator.group.offset_service import Committer, NewOffset
 from siltstone.coordinator.group.records import OffsetKey
 from siltstone.coordinator.group.topics import TopicInfo
 from siltstone.coordinator.state_topic import TransactionalProducer
+from siltstone.ids import TopicPartition
 
 _FIRST_COMMIT_WITH_IDS: Final = 10
 _FIRST_FETCH_WITH_IDS: Final = 10
@@ -58,7 +60,11 @@ def handle_txn_commit(broker: Broker, request: Request) -> Values:
         getattr(body, "generation_id", -1),
     )
     taken, answer = _sort(broker, body.topics, has_ids=False)
+    topic = broker.groups.registry.topic
     try:
+        if taken:
+            number = topic.partition_for(body.group_id)
+            admit_offsets(broker, request, TopicPartition(topic.topic, number))
         codes = broker.offsets.commit_in_transaction(
             committer,
             [one for one, _ in taken],

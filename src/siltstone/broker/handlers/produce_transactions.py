@@ -27,6 +27,8 @@ _PRODUCER: Final = struct.Struct(">qh")  # id, epoch
 _PRODUCER_POSITION: Final = 43
 _FIRST_KNOWING_ABORTABLE: Final = 11
 _FIRST_ADDING: Final = 12  # a batch is enough to have its partition in the transaction
+_FIRST_ADDING_OFFSETS: Final = 5  # likewise, of TxnOffsetCommit
+_PRODUCE_AHEAD: Final = _FIRST_ADDING - _FIRST_ADDING_OFFSETS
 
 # What clients of Produce know, for what the coordinator says.
 _CODES: Final[Mapping[ErrorCode, ErrorCode]] = MappingProxyType(
@@ -106,6 +108,26 @@ def admit(
             reason = f"the coordinator cannot write: {error}"
             refused |= dict.fromkeys(those, ProtocolError(ErrorCode.not_enough_replicas, reason))
     return refused
+
+
+def admit_offsets(broker: Broker, request: Request, partition: TopicPartition) -> None:
+    """Raise unless the offsets of a group may be written in a transaction.
+
+    From the version on that adds them, TxnOffsetCommit is enough to have them in it.
+    """
+    body = request.body
+    producer = Producer(body.producer_id, body.producer_epoch)
+    transactions = broker.coordinators.transactions
+    try:
+        if request.version >= _FIRST_ADDING_OFFSETS:
+            transactions.add_partitions(
+                body.transactional_id, producer, frozenset({partition}), EPOCH_RAISING_VERSION
+            )
+        elif broker.server_config.broker.transaction_partition_verification_enable:
+            transactions.check_partition(body.transactional_id, producer, partition)
+    except TransactionError as error:
+        # Its version 4 is what version 11 is for Produce, and so on.
+        raise _translated(error, request.version + _PRODUCE_AHEAD) from error
 
 
 def _translated(error: TransactionError, version: int) -> ProtocolError:
