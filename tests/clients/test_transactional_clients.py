@@ -143,3 +143,112 @@ def test_aiokafka_commits_and_aborts(served: ServedBroker, make_topic: MakeTopic
 
     assert asyncio.run(asyncio.wait_for(produce_and_consume(), 60)) == EXPECTED
     assert committed(served, topic) == EXPECTED
+
+
+# Offsets that count with the transaction
+
+
+def committed_offset(consumer: confluent_kafka.Consumer, topic: str) -> int:
+    (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], 30)
+    assert found.error is None
+    return int(found.offset)
+
+
+def test_confluent_commits_offsets_with_its_records_or_not_at_all(
+    served: ServedBroker, make_topic: MakeTopic
+) -> None:
+    source, target = make_topic(), make_topic()
+    group = f"group-{uuid.uuid4()}"
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": served.bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(source, 0, 0)])
+    producer = confluent_producer(served, f"offsets-{uuid.uuid4()}")
+
+    def copy(offset: int) -> None:
+        producer.begin_transaction()
+        producer.produce(target, b"%d" % offset)
+        producer.send_offsets_to_transaction(
+            [confluent_kafka.TopicPartition(source, 0, offset)],
+            consumer.consumer_group_metadata(),
+            30,
+        )
+
+    copy(1)
+    producer.commit_transaction(30)
+    assert committed_offset(consumer, source) == 1
+    copy(2)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    assert committed_offset(consumer, source) == 1
+    copy(3)
+    producer.commit_transaction(30)
+    assert committed_offset(consumer, source) == 3
+    consumer.close()
+    assert committed(served, target) == [b"1", b"3"]
+
+
+def test_kafka_python_commits_offsets_with_its_records_or_not_at_all(
+    served: ServedBroker, make_topic: MakeTopic
+) -> None:
+    source, target = make_topic(), make_topic()
+    group = f"group-{uuid.uuid4()}"
+    partition = kafka.TopicPartition(source, 0)
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=served.bootstrap, transactional_id=f"offsets-{uuid.uuid4()}"
+    )
+    producer.init_transactions()
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=served.bootstrap, group_id=group, enable_auto_commit=False
+    )
+    consumer.assign([partition])
+
+    for offset, commits in ((1, True), (2, False), (3, True)):
+        producer.begin_transaction()
+        producer.send(target, b"%d" % offset, partition=0)
+        producer.send_offsets_to_transaction(
+            {partition: kafka.OffsetAndMetadata(offset, "", -1)}, group
+        )
+        producer.flush(30)
+        if commits:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+        assert consumer.committed(partition) == (offset if commits else offset - 1)
+    producer.close()
+    consumer.close()
+
+    assert committed(served, target) == [b"1", b"3"]
+
+
+def test_aiokafka_commits_offsets_with_its_records_or_not_at_all(
+    served: ServedBroker, make_topic: MakeTopic
+) -> None:
+    source, target = make_topic(), make_topic()
+    group = f"group-{uuid.uuid4()}"
+    partition = aiokafka.TopicPartition(source, 0)
+
+    async def copy() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=served.bootstrap, transactional_id=f"offsets-{uuid.uuid4()}"
+        )
+        await producer.start()
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=served.bootstrap, group_id=group, enable_auto_commit=False
+        )
+        await consumer.start()
+        consumer.assign([partition])
+        for offset, commits in ((1, True), (2, False), (3, True)):
+            await producer.begin_transaction()
+            await producer.send_and_wait(target, b"%d" % offset, partition=0)
+            await producer.send_offsets_to_transaction({partition: offset}, group)
+            if commits:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+            assert await consumer.committed(partition) == (offset if commits else offset - 1)
+        await producer.stop()
+        await consumer.stop()
+
+    asyncio.run(asyncio.wait_for(copy(), 60))
+    assert committed(served, target) == [b"1", b"3"]
