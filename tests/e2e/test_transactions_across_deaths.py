@@ -1,0 +1,85 @@
+"""Transactions of a broker that is killed, or of producers that never come back."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from siltstone.broker import wire
+from tests.support.serving import RawClient, ServedBroker
+from tests.support.transactions import RawProducer
+
+SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "50",
+    "transactional.id.expiration.ms": "1500",
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "1",
+}
+TOPIC = "t"
+ID = "id"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path / "logs", SETTINGS) as broker:
+        yield broker.start()
+
+
+def stable_offset(raw: RawClient) -> int:
+    part = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}
+    topics = [{"name": TOPIC, "partitions": [part]}]
+    answer = raw.ask(wire.LIST_OFFSETS, 7, replica_id=-1, isolation_level=1, topics=topics)
+    return int(answer.topics[0].partitions[0].offset)
+
+
+def create_topic(raw: RawClient) -> None:
+    topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1}
+    topics = [{**topic, "assignments": (), "configs": ()}]
+    answer = raw.ask(wire.CREATE_TOPICS, 7, topics=topics, timeout=1000, validate_only=False)
+    assert answer.topics[0].error_code == ErrorCode.none
+
+
+def test_a_transaction_goes_on_after_its_broker_was_killed(broker: ServedBroker) -> None:
+    with RawClient(broker.port) as raw:
+        create_topic(raw)
+        producer = RawProducer(raw, ID).init()
+        producer.produce(TOPIC, b"before")
+
+    broker.kill()
+    broker.start()
+
+    with RawClient(broker.port) as raw:
+        producer.raw = raw
+        assert stable_offset(raw) == 0
+        assert producer.describe().transaction_state == "Ongoing"
+        assert producer.produce(TOPIC, b"after") == 1
+        producer.end(commit=True)
+        assert stable_offset(raw) == 3
+
+
+def test_a_producer_that_never_comes_back_is_aborted_fenced_and_forgotten(
+    broker: ServedBroker,
+) -> None:
+    with RawClient(broker.port) as raw:
+        create_topic(raw)
+        producer = RawProducer(raw, ID).init(timeout_ms=300)
+        producer.produce(TOPIC, b"left behind")
+        deadline = time.monotonic() + 30
+
+        while stable_offset(raw) == 0:
+            assert time.monotonic() < deadline
+        refused = producer.ask_produce(TOPIC, b"late", version=12)
+        assert refused.error_code == ErrorCode.invalid_producer_epoch
+        assert producer.ask_end(commit=True).error_code == ErrorCode.invalid_txn_state
+        while producer.describe().error_code != ErrorCode.transactional_id_not_found:
+            assert time.monotonic() < deadline
+
+        assert producer.ask_end(commit=True).error_code == ErrorCode.invalid_producer_id_mapping
+    broker.kill()
+    broker.start()
+    with RawClient(broker.port) as raw:
+        answer = RawProducer(raw, ID).describe()
+        assert answer.error_code == ErrorCode.transactional_id_not_found
