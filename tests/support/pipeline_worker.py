@@ -30,6 +30,8 @@ CLIENT_CONFIG = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 100,
     "log_level": 0,
+    # When all brokers are away it would begin anew, and forget to look for its coordinator again.
+    "metadata.recovery.strategy": "none",
 }
 _TIMEOUT_SECONDS = 60
 _ABORT_RATIO = 0.2
@@ -163,7 +165,9 @@ class Worker:
         try:
             slot.step()
         except KafkaException as error:
-            print(time.time(), os.getpid(), slot.partition, repr(error), file=sys.stderr, flush=True)
+            print(
+                time.time(), os.getpid(), slot.partition, repr(error), file=sys.stderr, flush=True
+            )
             # Whatever it is, a producer that begins anew knows where it is.
             start = slot.open()
             self.consumer.seek(TopicPartition(INPUT, slot.partition, start))

@@ -98,12 +98,19 @@ class RawProducer:
         (found,) = answer.results_by_transaction[0].topic_results
         return {p.partition_index: p.partition_error_code for p in found.results_by_partition}
 
-    def ask_produce(self, topic: str, *values: bytes, partition: int = 0, version: int) -> Any:
-        """Send one batch, and return the answer for its partition."""
+    def ask_produce(
+        self,
+        topic: str,
+        *values: bytes,
+        partition: int = 0,
+        key: bytes | None = None,
+        version: int,
+    ) -> Any:
+        """Send one batch, and return the answer for its partition; the values are their keys."""
         sequence = self.sequences.get((topic, partition), 0)
         now_ms = int(time.time() * 1000)
         batch = build_batch(
-            [Record(i, now_ms, value, value) for i, value in enumerate(values)],
+            [Record(i, now_ms, key or value, value) for i, value in enumerate(values)],
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=sequence,
@@ -124,13 +131,15 @@ class RawProducer:
             self.sequences[topic, partition] = sequence + len(values)
         return part
 
-    def produce(self, topic: str, *values: bytes, partition: int = 0) -> int:
+    def produce(
+        self, topic: str, *values: bytes, partition: int = 0, key: bytes | None = None
+    ) -> int:
         """Write records in the transaction, and return the offset of the first."""
         if not self.is_second:
             assert self.add(topic, partition) == [ErrorCode.none]
         version = 12 if self.is_second else 10
         answer = patiently(
-            lambda: self.ask_produce(topic, *values, partition=partition, version=version),
+            lambda: self.ask_produce(topic, *values, partition=partition, key=key, version=version),
             lambda a: a.error_code,
         )
         assert answer.error_code == ErrorCode.none, answer

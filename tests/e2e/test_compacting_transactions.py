@@ -1,0 +1,165 @@
+"""Transactions that commit, abort, stay open and time out, while their topic is compacted."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from siltstone.broker import wire
+from siltstone.log.reading import AbortedFilter
+from siltstone.log.transaction_index import AbortedTxn
+from siltstone.records.batch import iter_batches
+from tests.support.serving import RawClient, ServedBroker
+from tests.support.transactions import RawProducer
+
+TOPIC = "t"
+KEYS = [b"k%d" % number for number in range(6)]
+ROUNDS = 120
+TIMEOUT_MS = 250
+SETTINGS = {
+    "log.cleaner.backoff.ms": "30",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.delete.retention.ms": "20",
+    "log.segment.bytes": "700",
+    "log.segment.delete.delay.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.segment.bytes": "2000",
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[ServedBroker]:
+    module = "tests.support.local_broker"
+    with ServedBroker(tmp_path / "logs", SETTINGS, module=module) as broker:
+        yield broker.start()
+
+
+class Reader:
+    """Reads everything that is committed, as a client does, and sees that nothing goes back."""
+
+    def __init__(self, raw: RawClient) -> None:
+        self._raw = raw
+        self._stable_offset = 0
+
+    def read(self) -> list[tuple[int, bytes, bytes]]:
+        """Return (offset, key, value) of all that a reader of committed records gets."""
+        found: list[tuple[int, bytes, bytes]] = []
+        offset = 0
+        while True:
+            part = self._fetch(offset)
+            assert part.error_code == ErrorCode.none
+            assert part.last_stable_offset >= self._stable_offset, "the last stable offset fell"
+            self._stable_offset = part.last_stable_offset
+            aborted = [
+                AbortedTxn(txn.producer_id, txn.first_offset, 0, 0)
+                for txn in part.aborted_transactions or ()
+            ]
+            hidden = AbortedFilter(aborted)
+            next_offset = offset
+            for _, batch in iter_batches(part.records or b""):
+                next_offset = batch.header.next_offset
+                if hidden.hides(batch):
+                    continue
+                for record in batch.iter_records():
+                    assert record.key is not None
+                    assert record.value is not None
+                    found.append((record.offset, record.key, record.value))
+            if next_offset == offset:
+                return found
+            offset = next_offset
+
+    def _fetch(self, offset: int) -> Any:
+        part = {
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "partition_max_bytes": 1 << 20,
+        }
+        answer = self._raw.ask(
+            wire.FETCH,
+            11,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            isolation_level=1,
+            topics=[{"topic": TOPIC, "partitions": [part]}],
+            forgotten_topics_data=(),
+            rack_id="",
+        )
+        return answer.responses[0].partitions[0]
+
+
+def create_topic(raw: RawClient) -> None:
+    topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": ()}
+    configs = [{"name": "cleanup.policy", "value": "compact"}]
+    answer = raw.ask(
+        wire.CREATE_TOPICS,
+        7,
+        topics=[{**topic, "configs": configs}],
+        timeout=1000,
+        validate_only=False,
+    )
+    assert answer.topics[0].error_code == ErrorCode.none
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_aborted_record_is_ever_seen_and_no_committed_one_disappears(
+    broker: ServedBroker, version: int
+) -> None:
+    choice = random.Random(version)
+    expected: dict[bytes, bytes] = {}
+    never: set[bytes] = set()
+    with RawClient(broker.port) as raw:
+        create_topic(raw)
+        reader = Reader(raw)
+        producers = [
+            RawProducer(raw, f"id-{i}", version=version).init(timeout_ms=TIMEOUT_MS)
+            for i in range(3)
+        ]
+        for number in range(ROUNDS):
+            producer = choice.choice(producers)
+            written = {}
+            for key in choice.sample(KEYS, choice.randint(1, 3)):
+                written[key] = b"%s-%d-%d" % (key, number, version)
+                producer.produce(TOPIC, written[key], key=key)
+            fate = choice.choices(("commit", "abort", "time out"), (6, 3, 1 if number > 3 else 0))[
+                0
+            ]
+            if fate == "commit":
+                producer.end(commit=True)
+                expected |= written
+            else:
+                never |= {*written.values()}
+                if fate == "abort":
+                    producer.end(commit=False)
+                else:
+                    _let_time_out(producer)
+            if number % 10 == 9:
+                found = reader.read()
+                assert not never & {value for _, _, value in found}
+                assert {key: value for _, key, value in found} == expected
+        # Now that nothing is open any more, let the cleaner finish: every key once.
+        deadline = time.monotonic() + 30
+        while len(found := reader.read()) > 3 * len(KEYS):
+            assert time.monotonic() < deadline, found
+        assert {key: value for _, key, value in found} == expected
+    broker.kill()
+    broker.start()
+    with RawClient(broker.port) as raw:
+        assert {key: value for _, key, value in Reader(raw).read()} == expected
+    assert "ERROR" not in broker.log()
+
+
+def _let_time_out(producer: RawProducer) -> None:
+    """Wait until the coordinator aborts what is open, and come back as a new producer."""
+    deadline = time.monotonic() + 30
+    while producer.describe().transaction_state != "CompleteAbort":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    producer.init(timeout_ms=TIMEOUT_MS)
