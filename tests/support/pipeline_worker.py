@@ -164,10 +164,7 @@ class Worker:
     def _step(self, slot: Slot) -> None:
         try:
             slot.step()
-        except KafkaException as error:
-            print(
-                time.time(), os.getpid(), slot.partition, repr(error), file=sys.stderr, flush=True
-            )
+        except KafkaException:
             # Whatever it is, a producer that begins anew knows where it is.
             start = slot.open()
             self.consumer.seek(TopicPartition(INPUT, slot.partition, start))
@@ -181,7 +178,6 @@ def _until_done(call: Any) -> None:
             call()
             return
         except KafkaException as error:
-            print(time.time(), os.getpid(), "retry", repr(error), file=sys.stderr, flush=True)
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
