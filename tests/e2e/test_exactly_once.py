@@ -40,7 +40,7 @@ RECORDS = int(os.environ.get("SILTSTONE_PIPELINE_RECORDS", "24"))  # of each inp
 WORKERS = 4
 BROKER_KILLS = max(3, RECORDS // 20)
 WORKER_KILLS = 2 * BROKER_KILLS
-PATIENCE_SECONDS = 120 + RECORDS
+PATIENCE_SECONDS = 120 + 3 * RECORDS
 
 AGGRESSIVE = {
     "log.cleaner.backoff.ms": "100",

@@ -27,7 +27,11 @@ TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    settings = {"transaction.state.log.num.partitions": "1"}
+    # Without verification a producer can leave behind what its coordinator does not know of.
+    settings = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.partition.verification.enable": "false",
+    }
     with ServedBroker(tmp_path_factory.mktemp("served") / "logs", settings) as broker:
         yield broker.start()
 
@@ -123,7 +127,7 @@ def test_our_bytes_of_a_state_are_kafkas(harness: Harness, kafka_broker: KafkaBr
 def test_the_transactions_tool_lists_describes_and_finds_what_hangs(
     admin_tools: SharedTools, served: ServedBroker
 ) -> None:
-    create(admin_tools, served, "j-hanging")
+    create(admin_tools, served, "j-hanging", "--partitions", "2")
 
     def run(*arguments: str) -> str:
         return admin_tools.run(TRANSACTIONS_COMMAND, *at(served), *arguments)
@@ -135,6 +139,8 @@ def test_the_transactions_tool_lists_describes_and_finds_what_hangs(
         empty = RawProducer(raw, "nothing").init()
         nothing = run("describe", "--transactional-id", "nothing")
         producers = run("describe-producers", "--topic", "j-hanging", "--partition", "0")
+        unknown = RawProducer(raw, "unknown", version=1).init()
+        assert unknown.ask_produce("j-hanging", b"b", partition=1, version=10).error_code == 0
         hanging = run(
             "find-hanging",
             "--broker-id",
@@ -144,8 +150,8 @@ def test_the_transactions_tool_lists_describes_and_finds_what_hangs(
             "--max-transaction-timeout",
             "0",
         )
-        run("abort", "--topic", "j-hanging", "--partition", "0", "--start-offset", "0")
-        after = run("describe-producers", "--topic", "j-hanging", "--partition", "0")
+        run("abort", "--topic", "j-hanging", "--partition", "1", "--start-offset", "0")
+        after = run("describe-producers", "--topic", "j-hanging", "--partition", "1")
 
     who = str(producer.producer_id)
     assert re.search(rf"tool\s+0\s+{who}\s+Ongoing", listed)
@@ -153,5 +159,6 @@ def test_the_transactions_tool_lists_describes_and_finds_what_hangs(
     assert "j-hanging-0" in described
     assert re.search(rf"nothing\s+{empty.producer_id}\s+0\s+Empty", nothing)
     assert re.search(rf"{who}\s+0\s+-?\d+\s+0\s+\d+\s+0", producers)
-    assert "j-hanging" not in hanging  # It is not: the coordinator knows it.
-    assert re.search(rf"{who}\s+0\s+-?\d+\s+0\s+\d+\s+None", after)
+    found = re.findall(r"j-hanging\s+(\d+)\s+(\d+)", hanging)
+    assert found == [("1", str(unknown.producer_id))]  # The coordinator knows of the other.
+    assert re.search(rf"{unknown.producer_id}\s+0\s+-?\d+\s+0\s+\d+\s+None", after)

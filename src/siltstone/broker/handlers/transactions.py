@@ -44,7 +44,8 @@ async def handle_init(broker: Broker, request: Request) -> Values:
         transactions = broker.coordinators.transactions
         transactions.find(body.transactional_id)  # Raises for an empty one, before a topic is made.
         await transactions.topic.ensure()
-        await broker.blocking(broker.producer_ids.reserve)
+        if broker.producer_ids.needs_disk:
+            await broker.blocking(broker.producer_ids.reserve)
         given = transactions.initialize(
             Initialization(
                 body.transactional_id,
