@@ -170,15 +170,23 @@ class Bench:
 
     def _create(self, partitions: int) -> str:
         self._number += 1
-        topic = f"bench-{self._number}"
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-        time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
-        return topic
+        return create_topic(self._broker, f"bench-{self._number}", partitions)
 
     def _delete(self, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.delete_topics([topic])[topic].result(30)
+        delete_topic(self._broker, topic)
+
+
+def create_topic(broker: AnyBroker, topic: str, partitions: int) -> str:
+    """Create a topic, wait until it can be written to, and return its name."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
+    return topic
+
+
+def delete_topic(broker: AnyBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def whole_headers(records: bytes) -> list[Any]:

@@ -21,10 +21,8 @@ from typing import Final, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.bench_broker import AnyBroker, cpu_seconds, note
+from benchmarks.bench_broker import AnyBroker, cpu_seconds, create_topic, delete_topic, note
 from benchmarks.harness import (
     Case,
     Report,
@@ -100,7 +98,7 @@ class Bench:
         cpu = cpu_seconds(self._broker.pid) - cpu
         count = self._count(consumer, topic, workload.record_count + workload.records_each)
         consumer.close()
-        self._delete(topic)
+        delete_topic(self._broker, topic)
         return Work(
             seconds,
             workload.record_count * len(_VALUE),
@@ -128,7 +126,7 @@ class Bench:
         consumer = self._consumer(topic)
         count = self._count(consumer, topic, record_count)
         consumer.close()
-        self._delete(topic)
+        delete_topic(self._broker, topic)
         return Work(
             record_count / rate,
             record_count * len(_VALUE),
@@ -160,15 +158,7 @@ class Bench:
 
     def _create(self) -> str:
         self._number += 1
-        topic = f"transactions-{self._number}"
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(30)
-        time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
-        return topic
-
-    def _delete(self, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.delete_topics([topic])[topic].result(30)
+        return create_topic(self._broker, f"transactions-{self._number}", _PARTITIONS)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from siltstone.broker import wire
 from siltstone.records.batch import iter_batches
 from tests.clients.conftest import MakeTopic
 from tests.support.serving import RawClient
-from tests.support.transactions import RawProducer, find_coordinator, patiently
+from tests.support.transactions import RawProducer, fetch, find_coordinator, patiently
 
 MakeProducer = Callable[..., RawProducer]
 
@@ -28,28 +28,6 @@ def make_producer(raw: RawClient, new_id: str) -> MakeProducer:
         return RawProducer(raw, new_id, version=version).init()
 
     return make
-
-
-def fetch(raw: RawClient, topic: str, *, committed: bool = True, offset: int = 0) -> Any:
-    part = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "partition_max_bytes": 1 << 20,
-    }
-    answer = raw.ask(
-        wire.FETCH,
-        11,
-        replica_id=-1,
-        max_wait=0,
-        min_bytes=0,
-        max_bytes=1 << 20,
-        isolation_level=int(committed),
-        topics=[{"topic": topic, "partitions": [part]}],
-        forgotten_topics_data=(),
-        rack_id="",
-    )
-    return answer.responses[0].partitions[0]
 
 
 def batches(part: Any) -> list[tuple[int, bool, int]]:

@@ -4,17 +4,15 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from siltstone.broker import wire
 from siltstone.log.reading import AbortedFilter
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import iter_batches
 from tests.support.serving import RawClient, ServedBroker
-from tests.support.transactions import RawProducer
+from tests.support.transactions import RawProducer, create_topic, fetch
 
 TOPIC = "t"
 KEYS = [b"k%d" % number for number in range(6)]
@@ -51,7 +49,7 @@ class Reader:
         found: list[tuple[int, bytes, bytes]] = []
         offset = 0
         while True:
-            part = self._fetch(offset)
+            part = fetch(self._raw, TOPIC, offset)
             assert part.error_code == ErrorCode.none
             assert part.last_stable_offset >= self._stable_offset, "the last stable offset fell"
             self._stable_offset = part.last_stable_offset
@@ -73,40 +71,6 @@ class Reader:
                 return found
             offset = next_offset
 
-    def _fetch(self, offset: int) -> Any:
-        part = {
-            "partition": 0,
-            "current_leader_epoch": -1,
-            "fetch_offset": offset,
-            "partition_max_bytes": 1 << 20,
-        }
-        answer = self._raw.ask(
-            wire.FETCH,
-            11,
-            replica_id=-1,
-            max_wait=0,
-            min_bytes=0,
-            max_bytes=1 << 20,
-            isolation_level=1,
-            topics=[{"topic": TOPIC, "partitions": [part]}],
-            forgotten_topics_data=(),
-            rack_id="",
-        )
-        return answer.responses[0].partitions[0]
-
-
-def create_topic(raw: RawClient) -> None:
-    topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": ()}
-    configs = [{"name": "cleanup.policy", "value": "compact"}]
-    answer = raw.ask(
-        wire.CREATE_TOPICS,
-        7,
-        topics=[{**topic, "configs": configs}],
-        timeout=1000,
-        validate_only=False,
-    )
-    assert answer.topics[0].error_code == ErrorCode.none
-
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_aborted_record_is_ever_seen_and_no_committed_one_disappears(
@@ -116,7 +80,7 @@ def test_no_aborted_record_is_ever_seen_and_no_committed_one_disappears(
     expected: dict[bytes, bytes] = {}
     never: set[bytes] = set()
     with RawClient(broker.port) as raw:
-        create_topic(raw)
+        create_topic(raw, TOPIC, cleanup_policy="compact")
         reader = Reader(raw)
         producers = [RawProducer(raw, f"id-{i}", version=version).init() for i in range(3)]
         for number in range(ROUNDS):

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from siltstone.broker import wire
 from tests.support.serving import RawClient, ServedBroker
-from tests.support.transactions import RawProducer
+from tests.support.transactions import RawProducer, create_topic, fetch
 
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
@@ -29,22 +28,12 @@ def broker(tmp_path: Path) -> Iterator[ServedBroker]:
 
 
 def stable_offset(raw: RawClient) -> int:
-    part = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}
-    topics = [{"name": TOPIC, "partitions": [part]}]
-    answer = raw.ask(wire.LIST_OFFSETS, 7, replica_id=-1, isolation_level=1, topics=topics)
-    return int(answer.topics[0].partitions[0].offset)
-
-
-def create_topic(raw: RawClient) -> None:
-    topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1}
-    topics = [{**topic, "assignments": (), "configs": ()}]
-    answer = raw.ask(wire.CREATE_TOPICS, 7, topics=topics, timeout=1000, validate_only=False)
-    assert answer.topics[0].error_code == ErrorCode.none
+    return int(fetch(raw, TOPIC).last_stable_offset)
 
 
 def test_a_transaction_goes_on_after_its_broker_was_killed(broker: ServedBroker) -> None:
     with RawClient(broker.port) as raw:
-        create_topic(raw)
+        create_topic(raw, TOPIC)
         producer = RawProducer(raw, ID).init()
         producer.produce(TOPIC, b"before")
 
@@ -64,7 +53,7 @@ def test_a_producer_that_never_comes_back_is_aborted_fenced_and_forgotten(
     broker: ServedBroker,
 ) -> None:
     with RawClient(broker.port) as raw:
-        create_topic(raw)
+        create_topic(raw, TOPIC)
         producer = RawProducer(raw, ID).init(timeout_ms=300)
         producer.produce(TOPIC, b"left behind")
         deadline = time.monotonic() + 30

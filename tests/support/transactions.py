@@ -171,6 +171,42 @@ class RawProducer:
         return answer.transaction_states[0]
 
 
+def fetch(raw: RawClient, topic: str, offset: int = 0, *, committed: bool = True) -> Any:
+    """Return what there is in the first partition of a topic."""
+    part = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "partition_max_bytes": 1 << 20,
+    }
+    answer = raw.ask(
+        wire.FETCH,
+        11,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=int(committed),
+        topics=[{"topic": topic, "partitions": [part]}],
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    return answer.responses[0].partitions[0]
+
+
+def create_topic(raw: RawClient, topic: str, **config: str) -> None:
+    """Create a topic of one partition; underscores in setting names stand for dots."""
+    asked = {
+        "name": topic,
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": (),
+        "configs": [{"name": k.replace("_", "."), "value": v} for k, v in config.items()],
+    }
+    answer = raw.ask(wire.CREATE_TOPICS, 7, topics=[asked], timeout=1000, validate_only=False)
+    assert answer.topics[0].error_code == ErrorCode.none
+
+
 def find_coordinator(raw: RawClient, transactional_id: str) -> None:
     """Wait until there is a coordinator: a real Kafka first has to make its topic."""
     patiently(

@@ -1,17 +1,7 @@
-"""Why a group refuses: Kafka's code, and the sentence for the client's log."""
+"""Why a group refuses."""
 
-from kio.schema.errors import ErrorCode
-
-from siltstone.errors import RequestError
+from siltstone.coordinator.errors import CodedError
 
 
-class GroupError(RequestError):
+class GroupError(CodedError):
     """A request that its group does not take."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason

@@ -244,11 +244,16 @@ def test_offsets_are_told_how_their_transaction_ended(
     assert offsets_ended == [(0, producer.producer_id, True)]
 
 
-def test_after_the_last_epoch_a_new_producer_id_goes_on(start: Start, manager: LogManager) -> None:
+def start_at_the_last_epoch(start: Start) -> TransactionCoordinator:
+    """Start where all epochs of a producer id but the one kept for fencing are used."""
     coordinator = start()
     init(coordinator)
     write_state(coordinator, replace(get(coordinator), epoch=LAST_USED_EPOCH))
-    coordinator = start()
+    return start()
+
+
+def test_after_the_last_epoch_a_new_producer_id_goes_on(start: Start, manager: LogManager) -> None:
+    coordinator = start_at_the_last_epoch(start)
     last = Producer(100, LAST_USED_EPOCH)
     write(coordinator, manager, last, HERE)
 
@@ -265,10 +270,7 @@ def test_after_the_last_epoch_a_new_producer_id_goes_on(start: Start, manager: L
 def test_an_initialisation_at_the_last_epoch_gets_a_new_producer_id(
     start: Start, knows_itself: bool
 ) -> None:
-    coordinator = start()
-    init(coordinator)
-    write_state(coordinator, replace(get(coordinator), epoch=LAST_USED_EPOCH))
-    coordinator = start()
+    coordinator = start_at_the_last_epoch(start)
 
     given = init(coordinator, Producer(100, LAST_USED_EPOCH) if knows_itself else None)
 
@@ -281,10 +283,7 @@ def test_an_initialisation_at_the_last_epoch_gets_a_new_producer_id(
 def test_taking_over_at_the_last_epoch_aborts_with_the_one_kept_for_it(
     start: Start, manager: LogManager
 ) -> None:
-    coordinator = start()
-    init(coordinator)
-    write_state(coordinator, replace(get(coordinator), epoch=LAST_USED_EPOCH))
-    coordinator = start()
+    coordinator = start_at_the_last_epoch(start)
     write(coordinator, manager, Producer(100, LAST_USED_EPOCH), HERE)
 
     with pytest.raises(TransactionError, match="try again"):
