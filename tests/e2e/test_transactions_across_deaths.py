@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
+from siltstone.broker import wire
 from tests.support.serving import RawClient, ServedBroker
 from tests.support.transactions import RawProducer, create_topic, fetch
 
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "50",
-    "transactional.id.expiration.ms": "1500",
+    "transactional.id.expiration.ms": "3000",
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "1",
 }
@@ -72,3 +73,28 @@ def test_a_producer_that_never_comes_back_is_aborted_fenced_and_forgotten(
     with RawClient(broker.port) as raw:
         answer = RawProducer(raw, ID).describe()
         assert answer.error_code == ErrorCode.transactional_id_not_found
+
+
+def test_state_that_a_kafka_left_is_compacted_and_not_deleted(broker: ServedBroker) -> None:
+    """A Kafka keeps the settings of topics elsewhere; by default old records would be deleted."""
+    with RawClient(broker.port) as raw:
+        create_topic(raw, TOPIC)
+        RawProducer(raw, ID).init()
+    assert broker.stop() == 0
+    known = [p for p in broker.directory.iterdir() if p.name.startswith("silt-topic")]
+    assert known
+    for path in known:
+        path.unlink()
+
+    broker.start()
+
+    with RawClient(broker.port) as raw:
+        resource = {"resource_type": 2, "resource_name": "__transaction_state"}
+        answer = raw.ask(
+            wire.DESCRIBE_CONFIGS,
+            4,
+            resources=[{**resource, "configuration_keys": ["cleanup.policy"]}],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        assert [c.value for c in answer.results[0].configs] == ["compact"]

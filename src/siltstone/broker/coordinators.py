@@ -45,6 +45,8 @@ class Coordinators:
 
     def start(self) -> None:
         """Take up what was left, before anybody connects, and begin to look after it."""
+        for topic in (self.transactions.topic, self._broker.groups.registry.topic):
+            self._complete_config(topic)
         self.transactions.load()
         config = self._broker.server_config.broker
         self._every(
@@ -54,6 +56,18 @@ class Coordinators:
             config.transaction_remove_expired_transaction_cleanup_interval_ms,
             self.transactions.remove_expired,
         )
+
+    def _complete_config(self, topic: StateTopic) -> None:
+        """See to it that state is compacted, also that of a Kafka, which keeps settings elsewhere.
+
+        By default it would be deleted when it is old.
+        """
+        if topic.exists:
+            manager = self._broker.manager
+            known = manager.describe(topic.topic).config
+            missing = {k: v for k, v in topic.config.topic_config().items() if k not in known}
+            if missing:
+                manager.alter_topic(topic.topic, missing)
 
     async def stop(self) -> None:
         """End the timers."""

@@ -96,12 +96,12 @@ class StateTopic:
     def __init__(self, logs: OwnedLogs, clock: Clock, config: StateTopicConfig) -> None:
         self._logs: Final = logs
         self._clock: Final = clock
-        self._config: Final = config
+        self.config: Final = config
 
     @property
     def topic(self) -> str:
         """The name of the topic."""
-        return self._config.topic
+        return self.config.topic
 
     @property
     def exists(self) -> bool:
@@ -111,7 +111,7 @@ class StateTopic:
     @property
     def partition_count(self) -> int:
         """How many partitions there are, or will be once the topic is made."""
-        return self._logs.find_partition_count(self.topic) or self._config.partition_count
+        return self._logs.find_partition_count(self.topic) or self.config.partition_count
 
     async def ensure(self) -> None:
         """Make the topic unless it is there."""
@@ -120,7 +120,7 @@ class StateTopic:
         # Another request may have been faster, which is as good.
         with contextlib.suppress(TopicExistsError):
             await self._logs.create_topic(
-                self.topic, self._config.partition_count, self._config.topic_config()
+                self.topic, self.config.partition_count, self.config.topic_config()
             )
 
     def partition_for(self, name: str) -> int:

@@ -46,7 +46,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def manager(tmp_path: Path, clock: ManualClock) -> Iterator[LogManager]:
-    with LogManager([tmp_path / "logs"], clock=clock) as manager:
+    with LogManager([tmp_path / "one", tmp_path / "two"], clock=clock) as manager:
         manager.create_topic("data", 2)
         manager.create_topic("__consumer_offsets", 1, {"cleanup.policy": "compact"})
         yield manager
@@ -188,6 +188,62 @@ def test_a_transaction_without_partitions_left_by_a_deleted_topic_still_ends(
 
     assert after == producer._replace(epoch=1)
     assert get(coordinator).status is Status.COMPLETE_COMMIT
+
+
+def test_a_disk_that_refuses_a_marker_leaves_the_transaction_prepared_until_it_is_back(
+    start: Start, manager: LogManager
+) -> None:
+    coordinator = start()
+    number = coordinator.topic.partition_for(ID)
+    state = TopicPartition("__transaction_state", number)
+    near, far = manager.directories
+    if state in far.logs:
+        near, far = far, near
+    served, refused = (HERE, THERE) if HERE in near.logs else (THERE, HERE)
+    assert refused in far.logs
+    producer = init(coordinator)
+    write(coordinator, manager, producer, HERE, THERE)
+
+    far.take_offline("pulled out")
+    after = coordinator.end(ID, producer, commit=True, client_version=SECOND)
+    coordinator.finish_prepared()
+
+    assert after == producer._replace(epoch=1)
+    assert get(coordinator).status is Status.PREPARE_COMMIT
+    for step in (
+        lambda: coordinator.add_partitions(ID, after, frozenset({served}), SECOND),
+        lambda: coordinator.check_partition(ID, after, served),
+        lambda: coordinator.end(ID, producer, commit=True, client_version=SECOND),
+        lambda: init(coordinator),
+    ):
+        with pytest.raises(TransactionError, match="try again") as waiting:
+            step()
+        assert waiting.value.code is ErrorCode.concurrent_transactions
+    far.failure = None
+    coordinator.finish_prepared()
+    assert get(coordinator).status is Status.COMPLETE_COMMIT
+    assert markers(manager, served) == markers(manager, refused) == [("COMMIT", 1)]
+    assert coordinator.end(ID, producer, commit=True, client_version=SECOND) == after
+
+
+def test_state_on_a_disk_that_is_gone_is_not_taken_for_none(
+    start: Start, manager: LogManager
+) -> None:
+    coordinator = start()
+    producer = init(coordinator)
+    state = TopicPartition("__transaction_state", coordinator.topic.partition_for(ID))
+    (directory,) = [d for d in manager.directories if state in d.logs]
+    directory.take_offline("pulled out")
+
+    again = start()
+
+    for step in (
+        lambda: init(again),
+        lambda: again.add_partitions(ID, producer, frozenset({HERE}), SECOND),
+    ):
+        with pytest.raises(TransactionError, match="cannot be read") as refused:
+            step()
+        assert refused.value.code is ErrorCode.coordinator_not_available
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(
