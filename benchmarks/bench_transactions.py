@@ -169,9 +169,9 @@ def main() -> None:
     harness = ensure_harness()
     tools = KafkaTools(harness)
     workloads = [
-        Workload("transactions of 1 record", options.scaled(400), 1),
-        Workload("transactions of 100 records, 4 partitions", options.scaled(150), 100),
-        Workload("transactions of 1 record and offsets", options.scaled(400), 1, True),
+        Workload("transactions of 1 record", options.scaled(100), 1),
+        Workload("transactions of 100 records, 4 partitions", options.scaled(20), 100),
+        Workload("transactions of 1 record and offsets", options.scaled(60), 1, True),
     ]
     with (
         work_directory(options) as directory,
@@ -191,7 +191,7 @@ def main() -> None:
         sides = Bench(ours, tools), Bench(kafka, tools)
         for workload in workloads:
             measure(report, workload, sides)
-        perform_count = options.scaled(100_000)
+        perform_count = options.scaled(60_000)
         result = report.measure(
             Case(
                 name="ProducerPerformance, 1 kB, a commit every 100 ms",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -174,8 +174,8 @@ class Pipelines:
             kind, seed, _, offset, _ = value.split(b"/")
             key = value if kind == b"copy" else b"%d" % (int(offset) % 3)
             writes.append(Write(int(seed), key, value, outcome))
-        polls = {number: [tuple(run)] for number, run in self.polls.items()}
-        return History(writes, dict(polls), dict(self.contents()))
+        polls: dict[int, list[Sequence[Read]]] = {n: [run] for n, run in self.polls.items()}
+        return History(writes, polls, dict(self.contents()))
 
 
 def _consume(consumer: Consumer) -> Iterator[tuple[int, Read | None]]:

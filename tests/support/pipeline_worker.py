@@ -14,8 +14,9 @@ import random
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -24,7 +25,7 @@ GROUP = "pipeline"
 SIDES = 2  # workers of one seed, which write to the same output partition
 WANTED = b"wanted"  # written, and its transaction is about to be tried
 COMMITTED, ABORTED = b"committed", b"aborted"
-CLIENT_CONFIG = {
+CLIENT_CONFIG: dict[str, str | int | float] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
@@ -62,7 +63,7 @@ class Slot:
 
     def open(self) -> int:
         """Fence whoever was here before, and return where they came to."""
-        self._producer = Producer(
+        producer = self._producer = Producer(
             {
                 **CLIENT_CONFIG,
                 "bootstrap.servers": self._worker.orders.bootstrap,
@@ -71,7 +72,7 @@ class Slot:
                 "linger.ms": 0,
             }
         )
-        _until_done(lambda: self._producer.init_transactions(_TIMEOUT_SECONDS))  # type: ignore[union-attr]
+        _until_done(lambda: producer.init_transactions(_TIMEOUT_SECONDS))
         self.waiting.clear()
         # Only now: what they left undecided is decided.
         (found,) = self._worker.consumer.committed(
@@ -170,7 +171,7 @@ class Worker:
             self.consumer.seek(TopicPartition(INPUT, slot.partition, start))
 
 
-def _until_done(call: Any) -> None:
+def _until_done(call: Callable[[], object]) -> None:
     """Call again what may be called again, as when the broker is away for a while."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while True:
