@@ -31,7 +31,8 @@ CLIENT_CONFIG: dict[str, str | int | float] = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 100,
     "log_level": 0,
-    # When all brokers are away it would begin anew, and forget to look for its coordinator again.
+    # Else librdkafka begins anew when its only broker is away, and remembers the old connection as
+    # the group's coordinator: TxnOffsetCommit is never sent.
     "metadata.recovery.strategy": "none",
 }
 _TIMEOUT_SECONDS = 60
