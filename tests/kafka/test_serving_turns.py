@@ -48,6 +48,7 @@ def test_a_transaction_goes_from_kafka_to_our_broker_and_back(
         producer.produce("turns", b"b")
         producer.end(commit=False)
         producer.produce("turns", b"c")
+        silent = RawProducer(raw, "silent").init()  # Known to the coordinator only.
     kafka.stop()
 
     with ServedBroker(kafka.log_dirs[0]) as ours:
@@ -55,6 +56,8 @@ def test_a_transaction_goes_from_kafka_to_our_broker_and_back(
         with RawClient(ours.port) as raw:
             producer.raw = raw
             assert producer.describe().transaction_state == "Ongoing"
+            fresh = RawProducer(raw, "fresh").init()
+            assert fresh.producer_id not in (producer.producer_id, silent.producer_id)
             producer.produce("turns", b"d")
             producer.end(commit=True)
             producer.produce("turns", b"e")

@@ -48,6 +48,7 @@ class Coordinators:
         for topic in (self.transactions.topic, self._broker.groups.registry.topic):
             self._complete_config(topic)
         self.transactions.load()
+        self._broker.producer_ids.skip_to(self.transactions.highest_producer_id + 1)
         config = self._broker.server_config.broker
         self._every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self._end_overdue

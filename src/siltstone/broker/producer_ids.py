@@ -27,6 +27,12 @@ class ProducerIds:
         self._next = max([first_free, *(_read(fs, path) for path in self._paths)])
         self._block_end = self._next
 
+    def skip_to(self, first_free: int) -> None:
+        """Learn that all numbers below one may be taken: another broker may have given them."""
+        with self._lock:
+            self._next = max(self._next, first_free)
+            self._block_end = max(self._next, self._block_end)
+
     def reserve(self) -> None:
         """Write down that there is a number to take, so that `take` need not wait for the disk."""
         with self._lock:

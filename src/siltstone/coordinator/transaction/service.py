@@ -154,6 +154,17 @@ class TransactionCoordinator:
             )
         return self._transactions.get(transactional_id)
 
+    @property
+    def highest_producer_id(self) -> int:
+        """The highest producer id that a transactional id has, had or is about to have; or -1."""
+        return max(
+            (
+                max(txn.producer_id, txn.previous_producer_id, txn.next_producer_id)
+                for txn in self._transactions.values()
+            ),
+            default=NO_PRODUCER_ID,
+        )
+
     def transactions(self) -> Iterable[Transaction]:
         """Return all that is known."""
         return self._transactions.values()
