@@ -18,11 +18,11 @@ from tests.clients import (
 )
 from tests.clients.conftest import make_topic
 from tests.clients.test_confluent import admin
-from tests.clients.test_transactions import make_producer, new_id
+from tests.clients.test_transactions import group, make_producer, new_id
 from tests.kafka.broker import KafkaBroker
 from tests.support.serving import RawClient
 
-__all__ = ["admin", "make_producer", "make_topic", "new_id"]
+__all__ = ["admin", "group", "make_producer", "make_topic", "new_id"]
 
 
 class ServedKafka:
