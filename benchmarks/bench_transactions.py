@@ -171,7 +171,7 @@ def main() -> None:
     workloads = [
         Workload("transactions of 1 record", options.scaled(100), 1),
         Workload("transactions of 100 records, 4 partitions", options.scaled(20), 100),
-        Workload("transactions of 1 record and offsets", options.scaled(60), 1, True),
+        Workload("transactions of 1 record and offsets", options.scaled(20), 1, True),
     ]
     with (
         work_directory(options) as directory,
@@ -191,7 +191,7 @@ def main() -> None:
         sides = Bench(ours, tools), Bench(kafka, tools)
         for workload in workloads:
             measure(report, workload, sides)
-        perform_count = options.scaled(60_000)
+        perform_count = options.scaled(40_000)
         result = report.measure(
             Case(
                 name="ProducerPerformance, 1 kB, a commit every 100 ms",
@@ -201,7 +201,7 @@ def main() -> None:
                 size_bytes=perform_count * len(_VALUE),
                 record_count=perform_count,
             ),
-            3,
+            2,
         )
         note(report, "ProducerPerformance", result)
         report.write()

@@ -68,6 +68,8 @@ def _admit(broker: Broker, request: Request, topics: list[_Topic]) -> list[_Topi
     """Let only those batches through that may be written in their transaction."""
     members = [a.membership for t in topics for a in t.appends if a.membership is not None]
     refused = admit(broker, request, members)
+    if not refused:
+        return topics
     return [
         topic._replace(
             appends=[

@@ -237,9 +237,6 @@ def _describe(broker: Broker, name: str) -> Values:
             "producer_epoch": 0,
             "topics": (),
         }
-    numbers: dict[str, list[int]] = {}
-    for partition in sorted(txn.partitions):
-        numbers.setdefault(partition.topic, []).append(partition.partition)
     return {
         "transactional_id": name,
         "transaction_state": txn.status.title,
@@ -247,7 +244,10 @@ def _describe(broker: Broker, name: str) -> Values:
         "transaction_start_time": txn.started_ms,
         "producer_id": txn.producer_id,
         "producer_epoch": txn.epoch,
-        "topics": [{"topic": topic, "partitions": found} for topic, found in numbers.items()],
+        "topics": [
+            {"topic": topic, "partitions": numbers}
+            for topic, numbers in txn.numbers_by_topic().items()
+        ],
     }
 
 

@@ -1,6 +1,6 @@
 """The records of `__transaction_state`, in Kafka's schema: TransactionLogKey and -Value."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from siltstone.coordinator.fields import FieldReader, FieldWriter
@@ -41,7 +41,7 @@ def encode_value(txn: Transaction) -> bytes:
     if txn.status is Status.EMPTY:
         writer.uvarint(0)  # null: an id without a transaction has no partitions, not even none
     else:
-        _write_partitions(writer, txn.partitions)
+        _write_partitions(writer, txn.numbers_by_topic())
     writer.int64(txn.updated_ms)
     writer.int64(txn.started_ms)
     tags = {}
@@ -55,11 +55,7 @@ def encode_value(txn: Transaction) -> bytes:
     return writer.done()
 
 
-def _write_partitions(writer: FieldWriter, partitions: Iterable[TopicPartition]) -> None:
-    numbers: dict[str, list[int]] = {}
-    for partition in sorted(partitions):
-        numbers.setdefault(partition.topic, []).append(partition.partition)
-
+def _write_partitions(writer: FieldWriter, numbers: Mapping[str, Sequence[int]]) -> None:
     def write_topic(topic: str) -> None:
         writer.compact_string(topic)
         writer.compact_array(numbers[topic], writer.int32)

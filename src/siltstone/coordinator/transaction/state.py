@@ -95,6 +95,13 @@ class Transaction:
         """Whether what is prepared, or complete, is a commit."""
         return self.status in (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)
 
+    def numbers_by_topic(self) -> dict[str, list[int]]:
+        """Return the partitions of each topic, in order."""
+        numbers: dict[str, list[int]] = {}
+        for partition in sorted(self.partitions):
+            numbers.setdefault(partition.topic, []).append(partition.partition)
+        return numbers
+
     def is_timed_out(self, now_ms: int) -> bool:
         """Say whether it has been open for too long."""
         return self.status is Status.ONGOING and self.started_ms + self.timeout_ms < now_ms
