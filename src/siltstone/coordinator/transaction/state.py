@@ -127,6 +127,7 @@ def new_transaction(
 
 def check_may_initialize(txn: Transaction, expected: Producer | None) -> None:
     """Raise unless a producer may take over an id; `expected` is who it says it is already."""
+    check_not_prepared(txn)
     if expected is not None and not (
         txn.epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == txn.producer_id
@@ -134,8 +135,6 @@ def check_may_initialize(txn: Transaction, expected: Producer | None) -> None:
         or (expected.producer_id == txn.previous_producer_id and expected.epoch >= LAST_USED_EPOCH)
     ):
         raise _fenced(txn, expected)
-    if txn.status in PREPARED:
-        raise concurrent(txn)
 
 
 def needs_new_producer_id(txn: Transaction, expected: Producer | None) -> bool:
@@ -178,6 +177,14 @@ def check_producer(txn: Transaction, producer: Producer) -> None:
         raise unknown_producer(txn.transactional_id, producer)
     if txn.epoch != producer.epoch:
         raise _fenced(txn, producer)
+    check_not_prepared(txn)
+
+
+def check_not_prepared(txn: Transaction) -> None:
+    """Raise while the end of a transaction is decided, but not everywhere yet.
+
+    To be asked before who the producer is: it may be told already who it will be then.
+    """
     if txn.status in PREPARED:
         raise concurrent(txn)
 
@@ -190,6 +197,7 @@ def add_partitions(
     now_ms: int,
 ) -> Transaction:
     """Begin the transaction with some partitions, or add them to it."""
+    check_not_prepared(txn)
     check_producer(txn, producer)
     if txn.status is Status.ONGOING and partitions <= txn.partitions:
         return txn
@@ -211,6 +219,7 @@ def find_finished(
 
     Raise if it may not, or not in that way.
     """
+    check_not_prepared(txn)
     raises_epoch = client_version >= EPOCH_RAISING_VERSION
     was_renamed = (
         raises_epoch
@@ -221,13 +230,12 @@ def find_finished(
     is_retry = raises_epoch and (was_renamed or txn.epoch == producer.epoch + 1)
     if txn.producer_id != producer.producer_id and not was_renamed:
         raise unknown_producer(txn.transactional_id, producer)
-    if not _may_end_with(txn, producer, is_retry, raises_epoch):
+    has_ended = txn.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+    if txn.epoch != producer.epoch and not (is_retry and has_ended):
         raise _fenced(txn, producer)
     match txn.status:
         case Status.ONGOING:
             return None
-        case Status.PREPARE_COMMIT | Status.PREPARE_ABORT if txn.commits == commit:
-            raise concurrent(txn)
         case Status.COMPLETE_COMMIT | Status.COMPLETE_ABORT if txn.commits == commit and (
             is_retry or not raises_epoch
         ):
@@ -243,17 +251,6 @@ def find_finished(
                 f"transactional id {txn.transactional_id} is {txn.status.title}: it cannot "
                 f"{'commit' if commit else 'abort'}",
             )
-
-
-def _may_end_with(txn: Transaction, producer: Producer, is_retry: bool, raises_epoch: bool) -> bool:
-    is_current = txn.epoch == producer.epoch
-    if not raises_epoch:
-        return is_current
-    if txn.status in PREPARED:
-        return is_retry
-    if txn.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT):
-        return is_retry or is_current
-    return is_current
 
 
 def prepare(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -20,6 +21,7 @@ from siltstone.coordinator.transaction.service import (
 )
 from siltstone.coordinator.transaction.state import LAST_USED_EPOCH, Producer, Status, Transaction
 from siltstone.ids import TopicPartition
+from siltstone.log.log_directory import LogDirectory
 from siltstone.log.log_manager import LogManager
 from siltstone.records.batch import Batch
 from siltstone.records.builder import build_batch
@@ -190,17 +192,27 @@ def test_a_transaction_without_partitions_left_by_a_deleted_topic_still_ends(
     assert get(coordinator).status is Status.COMPLETE_COMMIT
 
 
+class Disks(NamedTuple):
+    """One holds the state of the id, the other one of two partitions."""
+
+    far: LogDirectory
+    served: TopicPartition
+    refused: TopicPartition
+
+
+def split(coordinator: TransactionCoordinator, manager: LogManager) -> Disks:
+    state = TopicPartition("__transaction_state", coordinator.topic.partition_for(ID))
+    (far,) = [d for d in manager.directories if state not in d.logs]
+    served, refused = (THERE, HERE) if HERE in far.logs else (HERE, THERE)
+    assert refused in far.logs
+    return Disks(far, served, refused)
+
+
 def test_a_disk_that_refuses_a_marker_leaves_the_transaction_prepared_until_it_is_back(
     start: Start, manager: LogManager
 ) -> None:
     coordinator = start()
-    number = coordinator.topic.partition_for(ID)
-    state = TopicPartition("__transaction_state", number)
-    near, far = manager.directories
-    if state in far.logs:
-        near, far = far, near
-    served, refused = (HERE, THERE) if HERE in near.logs else (THERE, HERE)
-    assert refused in far.logs
+    far, served, refused = split(coordinator, manager)
     producer = init(coordinator)
     write(coordinator, manager, producer, HERE, THERE)
 
@@ -224,6 +236,22 @@ def test_a_disk_that_refuses_a_marker_leaves_the_transaction_prepared_until_it_i
     assert get(coordinator).status is Status.COMPLETE_COMMIT
     assert markers(manager, served) == markers(manager, refused) == [("COMMIT", 1)]
     assert coordinator.end(ID, producer, commit=True, client_version=SECOND) == after
+
+
+def test_who_is_told_its_new_producer_id_early_waits_as_well(
+    start: Start, manager: LogManager
+) -> None:
+    coordinator = start_at_the_last_epoch(start)
+    last = Producer(100, LAST_USED_EPOCH)
+    far, served, refused = split(coordinator, manager)
+    write(coordinator, manager, last, refused)
+
+    far.take_offline("pulled out")
+    after = coordinator.end(ID, last, commit=True, client_version=SECOND)
+
+    assert after == Producer(101, 0)
+    with pytest.raises(TransactionError, match="try again"):
+        coordinator.add_partitions(ID, after, frozenset({served}), SECOND)
 
 
 def test_state_on_a_disk_that_is_gone_is_not_taken_for_none(
