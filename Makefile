@@ -93,6 +93,8 @@ lock: ## resolve requirements.lock anew; LOCK_ARGS=--upgrade for newer versions
 soak: install java-build ## random tests with many examples: hours, not minutes
 	@echo "soak: tests/property, tests/crash, Hypothesis profile nightly"
 	@$(PYTEST) tests/property tests/crash -n $(WORKERS) --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+	@echo "soak: fifty pipelines, 2,000 records each, killed a hundred times"
+	@SILTSTONE_PIPELINE_RECORDS=2000 $(PYTEST) tests/e2e/test_exactly_once.py --timeout=0 $(PYTEST_ARGS)
 	@echo "soak: 5,000 random logs against Kafka's cleaner"
 	@SILTSTONE_SOAK=5000 $(PYTEST) tests/kafka/test_cleaner_differential.py --timeout=0 $(PYTEST_ARGS)
 	@echo "soak: a broker under load, killed every 30 s: 10 minutes, 500 connections, 2,000 partitions"

@@ -9,8 +9,7 @@ Workload: 400 MB of 1 kB records and 300 MB of 100 B records into a new topic, 1
 none or lz4, acks all or 1; the first topic read from its start to its end; single records at
 2,000 a second; frames made beforehand, over one connection. Both brokers run all the time, and are
 used in turns. Kafka has the flags of its own start script (G1, a heap of 1 GiB from the start) and
-its own numbers of threads. Seconds are the tool's own. Nobody calls fsync on either side. The row of
-ConsumerPerformance needs a consumer group: it is there once the broker serves FindCoordinator. The
+its own numbers of threads. Seconds are the tool's own. Nobody calls fsync on either side. The
 passes beside the producer are dry runs over 3 M keyed records, one after the other, as long as it
 produces; Spark shares the cores with it.
 
@@ -287,17 +286,26 @@ class Bench:
 
     def _create(self, partitions: int, config: Mapping[str, str] | None = None) -> str:
         self._number += 1
-        topic = f"bench-{self._number}"
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[
-            topic
-        ].result(30)
-        time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
-        return topic
+        return create_topic(self._broker, f"bench-{self._number}", partitions, config)
 
     def _delete(self, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.delete_topics([topic])[topic].result(30)
+        delete_topic(self._broker, topic)
+
+
+def create_topic(
+    broker: AnyBroker, topic: str, partitions: int, config: Mapping[str, str] | None = None
+) -> str:
+    """Create a topic, wait until it can be written to, and return its name."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    admin.create_topics([new])[topic].result(30)
+    time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
+    return topic
+
+
+def delete_topic(broker: AnyBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def whole_headers(records: bytes) -> list[Any]:
@@ -352,7 +360,7 @@ class Rows:
 
     def measure(self, case: Case) -> None:
         """Measure a row, if it is wanted."""
-        if not self._report.options.wants(case.name):
+        if not self._report.options.wants_row(case.name):
             return
         result = self._report.measure(case, _ROUNDS)
         costs = compare_costs(result)
@@ -381,7 +389,7 @@ class Rows:
         rows = {f"{name}, light client": Bench.consume}
         if self._ours.serves_groups():
             rows[f"{name}, ConsumerPerformance"] = Bench.consume_by_tool
-        if not any(self._report.options.wants(row) for row in rows):
+        if not any(self._report.options.wants_row(row) for row in rows):
             return
         topic, rival_topic = self._ours.fill(workload), self._kafka.fill(workload)
         for row, read in rows.items():
@@ -430,7 +438,7 @@ class Rows:
     def beside_passes(self, workload: Produce, batch_count: int) -> None:
         """Measure what is left for a producer while one pass after the other runs."""
         name = f"{workload.name}, beside passes"
-        if not self._report.options.wants(name):
+        if not self._report.options.wants_row(name):
             return
         topic = self._ours.fill_keyed(batch_count)
 

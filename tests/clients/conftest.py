@@ -10,11 +10,18 @@ from tests.support.serving import RawClient, ServedBroker
 
 MakeTopic = Callable[..., str]
 
+# The first member of a group need not wait for others, and one that is silent is soon given up.
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "3",
+}
+
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """A running broker."""
-    with ServedBroker(tmp_path_factory.mktemp("served") / "logs") as broker:
+    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", QUICK_GROUPS) as broker:
         yield broker.start()
 
 

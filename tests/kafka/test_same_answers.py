@@ -9,13 +9,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients import test_administering, test_confluent, test_fetching, test_producing
+from tests.clients import (
+    test_administering,
+    test_confluent,
+    test_fetching,
+    test_producing,
+    test_transactions,
+)
 from tests.clients.conftest import make_topic
 from tests.clients.test_confluent import admin
+from tests.clients.test_transactions import group, make_producer, new_id
 from tests.kafka.broker import KafkaBroker
 from tests.support.serving import RawClient
 
-__all__ = ["admin", "make_topic"]
+__all__ = ["admin", "group", "make_producer", "make_topic", "new_id"]
 
 
 class ServedKafka:
@@ -46,7 +53,13 @@ _ONLY_OURS = {
     "test_a_topic_is_made_when_somebody_writes_to_it",
     "test_the_cluster_is_this_broker",
 }
-for _module in (test_administering, test_confluent, test_fetching, test_producing):
+for _module in (
+    test_administering,
+    test_confluent,
+    test_fetching,
+    test_producing,
+    test_transactions,
+):
     for _name, _test in vars(_module).items():
         if _name.startswith("test_") and _name not in _ONLY_OURS:
             globals()[_name] = _test

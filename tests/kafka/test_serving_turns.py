@@ -10,8 +10,10 @@ from siltstone.log.log_reader import LogReader
 from tests.clients.test_confluent import consume, produce
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import MakeBroker
+from tests.kafka.harness import Harness
 from tests.support.log_checks import fetch_all
-from tests.support.serving import ServedBroker
+from tests.support.serving import RawClient, ServedBroker
+from tests.support.transactions import RawProducer, find_coordinator
 
 COUNT = 300
 KEY_COUNT = 20
@@ -89,3 +91,49 @@ def write_changes(broker: KafkaBroker | ServedBroker, numbers: Iterable[int]) ->
     for number in numbers:
         producer.produce("cleaned", b"value %d" % number, b"%d" % (number % KEY_COUNT), partition=0)
     assert producer.flush(30) == 0
+
+
+def test_a_transaction_goes_from_kafka_to_our_broker_and_back(
+    make_broker: MakeBroker, harness: Harness
+) -> None:
+    kafka = make_broker()
+    kafka.start()
+    kafka.create_topic("turns")
+    with RawClient(port_of(kafka)) as raw:
+        producer = RawProducer(raw, "turns").init()
+        producer.produce("turns", b"a")
+        producer.end(commit=True)
+        producer.produce("turns", b"b")
+        producer.end(commit=False)
+        producer.produce("turns", b"c")
+        silent = RawProducer(raw, "silent").init()  # Known to the coordinator only.
+    kafka.stop()
+
+    with ServedBroker(kafka.log_dirs[0]) as ours:
+        ours.start()
+        with RawClient(ours.port) as raw:
+            producer.raw = raw
+            assert producer.describe().transaction_state == "Ongoing"
+            fresh = RawProducer(raw, "fresh").init()
+            assert fresh.producer_id not in (producer.producer_id, silent.producer_id)
+            producer.produce("turns", b"d")
+            producer.end(commit=True)
+            producer.produce("turns", b"e")
+            producer.end(commit=False)
+            producer.produce("turns", b"f")
+        assert ours.stop() == 0
+
+    kafka.start()
+    with RawClient(port_of(kafka)) as raw:
+        producer.raw = raw
+        find_coordinator(raw, "turns")
+        producer.produce("turns", b"g")
+        producer.end(commit=True)
+        found = harness.consume(kafka.bootstrap, "turns", isolation="read_committed")
+
+    assert [record.value for record in found.records] == [b"a", b"c", b"d", b"f", b"g"]
+    assert kafka.complaints() == []
+
+
+def port_of(kafka: KafkaBroker) -> int:
+    return int(kafka.bootstrap.rsplit(":", 1)[1])

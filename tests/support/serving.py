@@ -26,8 +26,15 @@ _STOP_SECONDS = 60
 class ServedBroker:
     """The process of a broker; started by `start`, killed at the end of a `with` block."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        module: str = "siltstone",
+    ) -> None:
         self.directory = directory
+        self._module = module
         self.log_path = directory.parent / f"{directory.name}.log"
         self.settings = {"log.initial.task.delay.ms": "0", **(settings or {})}
         self.port = 0
@@ -50,7 +57,7 @@ class ServedBroker:
 
     def start(self, arguments: Sequence[str] = ()) -> Self:
         """Start it, on the port that it had before if there was one."""
-        command = [sys.executable, "-m", "siltstone", "serve", "--log-dir", str(self.directory)]
+        command = [sys.executable, "-m", self._module, "serve", "--log-dir", str(self.directory)]
         command += ["--listen", f"127.0.0.1:{self.port}", *arguments]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]

@@ -7,12 +7,20 @@ from typing import Final, NamedTuple, TypeVar
 
 from siltstone.broker.command_frames import encode_answer
 from siltstone.broker.config import ServerConfig
+from siltstone.broker.coordinators import Coordinators
 from siltstone.broker.dynamic_config import DynamicConfig
 from siltstone.broker.fetch_sessions import FetchSessions
+from siltstone.broker.group_topics import BrokerTopics
+from siltstone.broker.owned_logs import BrokerLogs
 from siltstone.broker.partitions import PartitionTable
 from siltstone.broker.producer_ids import ProducerIds
 from siltstone.broker.purgatory import Purgatory
 from siltstone.clock import Clock
+from siltstone.coordinator.group.config import GroupConfig
+from siltstone.coordinator.group.offset_service import OffsetCoordinator
+from siltstone.coordinator.group.registry import GroupRegistry
+from siltstone.coordinator.group.service import GroupCoordinator
+from siltstone.coordinator.state_topic import CONSUMER_OFFSETS, StateTopic, StateTopicConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
 
@@ -60,6 +68,10 @@ class Broker:
         manager.set_defaults(self.server_config.topic_defaults)
         self.endpoint = Endpoint("", 0)
         self.answer_command: Callable[[bytes], Awaitable[bytes]] = _refuse_command
+        groups = self._open_groups()
+        self.groups: Final = GroupCoordinator(groups)
+        self.offsets: Final = OffsetCoordinator(groups)
+        self.coordinators: Final = Coordinators(self)
         self.blocked_count = 0  # requests that wait for a thread
         # One thread for whatever changes topics, so that two changes never meet.
         self._admin = ThreadPoolExecutor(1, "admin")
@@ -84,6 +96,23 @@ class Broker:
             return await asyncio.get_running_loop().run_in_executor(executor, work)
         finally:
             self.blocked_count -= 1
+
+    def _open_groups(self) -> GroupRegistry:
+        config: GroupConfig = self.server_config.broker
+        topic = StateTopic(
+            BrokerLogs(self),
+            self.clock,
+            StateTopicConfig(
+                CONSUMER_OFFSETS,
+                config.offsets_topic_num_partitions,
+                config.offsets_topic_segment_bytes,
+                "producer",
+            ),
+        )
+        topics = BrokerTopics(self.manager, self.partitions)
+        registry = GroupRegistry(topic, self.clock, topics, lambda: self.server_config.broker)
+        registry.load()
+        return registry
 
     def close(self) -> None:
         """End the threads, once their work is done."""

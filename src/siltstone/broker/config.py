@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from siltstone.coordinator.group.config import GroupConfig
 from siltstone.errors import ConfigError, UnknownSettingError
 from siltstone.log.config import LogConfig
 from siltstone.settings import (
@@ -39,19 +40,19 @@ IGNORED: Final = frozenset(
         "controller.listener.names",
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
-        "group.initial.rebalance.delay.ms",
         "inter.broker.listener.name",
         "listener.security.protocol.map",
         "metadata.log.dir",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "offsets.topic.replication.factor",
         "process.roles",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
+        "transaction.state.log.load.buffer.size",
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor",
+        "transaction.two.phase.commit.enable",
     }
 )
 # May change while the broker runs; Kafka's list, as far as we have them.
@@ -66,7 +67,7 @@ DYNAMIC: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(GroupConfig):
     """Settings of one broker, complete: what is not given has its default."""
 
     node_id: int = setting(
@@ -229,6 +230,56 @@ class BrokerConfig:
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, doc="Kafka's; without effect."
+    )
+
+    # Transactions.
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions",
+        INT,
+        50,
+        at_least(1),
+        doc="Partitions of `__transaction_state`; counts when the topic is made.",
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        INT,
+        104_857_600,
+        at_least(1),
+        doc="Segments of `__transaction_state`; counts when the topic is made.",
+    )
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        INT,
+        900_000,
+        at_least(1),
+        doc="Refuse a producer that wants its transactions to stay open for longer.",
+    )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        INT,
+        604_800_000,
+        at_least(1),
+        doc="Forget a transactional id that was not used for so long.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        10_000,
+        at_least(1),
+        doc="How often transactions are aborted that have been open for too long.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3_600_000,
+        at_least(1),
+        doc="How often expired transactional ids are forgotten.",
+    )
+    transaction_partition_verification_enable: bool = setting(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        True,
+        doc="Refuse a batch whose partition is not in its producer's transaction.",
     )
 
     def __post_init__(self) -> None:

@@ -88,6 +88,7 @@ class Connection:
         self.is_closed = False
         self.local_host: Final = str(sock.getsockname()[0])
         self.peer: Final = sock.getpeername()
+        self.peer_host: Final = str(self.peer[0])
         self.used_at = self._loop.time()
         self._read()
 

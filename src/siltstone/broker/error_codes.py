@@ -7,6 +7,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from siltstone.coordinator.errors import CodedError
 from siltstone.errors import (
     ChecksumError,
     ConfigError,
@@ -57,21 +58,13 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = MappingProxyType(
 )
 
 
-class ProtocolError(RequestError):
-    """An answer that only the wire knows, with its code."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
+class ProtocolError(CodedError):
+    """An answer that only the wire knows."""
 
 
 def code_of(error: Exception, what: object) -> ErrorCode:
     """Return the code for an error; one that nobody expected is logged with what was asked."""
-    if isinstance(error, ProtocolError):
+    if isinstance(error, CodedError):
         return error.code
     if isinstance(error, RecordTooLargeError) and error.setting == "segment.bytes":
         return ErrorCode.record_list_too_large

@@ -1,4 +1,4 @@
-"""The timers: retention, flushing and checkpoints, each off the event loop."""
+"""The timers: retention, flushing and checkpoints off the event loop; offsets of groups on it."""
 
 import asyncio
 import logging
@@ -28,6 +28,11 @@ class Maintenance:
             lambda: self._config.log_flush_offset_checkpoint_interval_ms, manager.checkpoint
         )
         self._every(lambda: self._config.log_flush_scheduler_interval_ms, self._flush)
+        self._every(
+            lambda: self._config.offsets_retention_check_interval_ms,
+            self._broker.offsets.expire,
+            on_loop=True,
+        )
 
     async def stop(self) -> None:
         """End all timers; what runs is let finish."""
@@ -39,14 +44,22 @@ class Maintenance:
     def _config(self) -> BrokerConfig:
         return self._broker.server_config.broker
 
-    def _every(self, interval_ms: Callable[[], int], work: Callable[[], None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(interval_ms, work)))
+    def _every(
+        self, interval_ms: Callable[[], int], work: Callable[[], None], *, on_loop: bool = False
+    ) -> None:
+        repeated = self._repeat(interval_ms, work, on_loop=on_loop)
+        self._tasks.append(asyncio.get_running_loop().create_task(repeated))
 
-    async def _repeat(self, interval_ms: Callable[[], int], work: Callable[[], None]) -> None:
+    async def _repeat(
+        self, interval_ms: Callable[[], int], work: Callable[[], None], *, on_loop: bool
+    ) -> None:
         await asyncio.sleep(min(self._config.log_initial_task_delay_ms, interval_ms()) / 1000)
         while True:
             try:
-                await self._broker.blocking(work)
+                if on_loop:
+                    work()
+                else:
+                    await self._broker.blocking(work)
             except Exception:
                 logger.exception("a bug: maintenance failed, and is tried again")
             await asyncio.sleep(min(interval_ms(), _LONGEST_SLEEP_MS) / 1000)

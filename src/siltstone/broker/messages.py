@@ -73,12 +73,13 @@ def _fields(entity_type: type[Entity]) -> tuple[_Field, ...]:
 
 def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None:
     """Return how a plain value becomes what kio wants in a field; None if it is that already."""
-    if get_origin(hint) in (Union, types.UnionType):
+    is_nullable = get_origin(hint) in (Union, types.UnionType)
+    if is_nullable:
         (hint,) = (part for part in get_args(hint) if part is not type(None))
     if kafka_type in ("timedelta_i32", "timedelta_i64"):
         return _to_timedelta
     if kafka_type == "datetime_i64":
-        return _to_datetime
+        return _to_nullable_datetime if is_nullable else _to_datetime
     if get_origin(hint) is tuple:
         item: Any = get_args(hint)[0]
         if isinstance(item, type) and dataclasses.is_dataclass(item):
@@ -95,8 +96,13 @@ def _to_timedelta(duration_ms: int) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=duration_ms)
 
 
-def _to_datetime(time_ms: int) -> datetime.datetime | None:
-    return None if time_ms < 0 else _EPOCH + datetime.timedelta(milliseconds=time_ms)
+def _to_datetime(time_ms: int) -> datetime.datetime:
+    # Also -1, which stands for no time where a message has no other way to say so.
+    return _EPOCH + datetime.timedelta(milliseconds=time_ms)
+
+
+def _to_nullable_datetime(time_ms: int) -> datetime.datetime | None:
+    return None if time_ms < 0 else _to_datetime(time_ms)
 
 
 def milliseconds(duration: datetime.timedelta) -> int:

@@ -95,9 +95,11 @@ async def running(
         cleaner = Cleaner(manager, fs, clock, engine, lambda: broker.server_config.broker)
         commands = Commands(broker, cleaner)
         broker.answer_command = commands.answer
+        broker.coordinators.start()
         bound = server.listen(listener)
         broker.endpoint = _advertised(config, bound)
         maintenance.start()
+        broker.groups.start()
         cleaner.start()
         # What is loaded by now stays: looking through it again and again would hold up requests.
         gc.collect()
@@ -107,7 +109,9 @@ async def running(
         finally:
             commands.close()
             broker.purgatory.close()
+            broker.groups.close()
             await server.close()
+            await broker.coordinators.stop()
             await maintenance.stop()
             await asyncio.to_thread(cleaner.stop)
             broker.close()

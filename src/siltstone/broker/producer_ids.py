@@ -27,6 +27,17 @@ class ProducerIds:
         self._next = max([first_free, *(_read(fs, path) for path in self._paths)])
         self._block_end = self._next
 
+    def skip_to(self, first_free: int) -> None:
+        """Learn that all numbers below one may be taken: another broker may have given them."""
+        with self._lock:
+            self._next = max(self._next, first_free)
+            self._block_end = max(self._next, self._block_end)
+
+    def reserve(self) -> None:
+        """Write down that there is a number to take, so that `take` need not wait for the disk."""
+        with self._lock:
+            self._fill()
+
     @property
     def needs_disk(self) -> bool:
         """Whether the next call of `take` writes."""
@@ -35,11 +46,14 @@ class ProducerIds:
     def take(self) -> int:
         """Return a number that nobody has."""
         with self._lock:
-            if self._next >= self._block_end:
-                self._write(self._next + _BLOCK_SIZE)
-                self._block_end = self._next + _BLOCK_SIZE
+            self._fill()
             self._next += 1
             return self._next - 1
+
+    def _fill(self) -> None:
+        if self._next >= self._block_end:
+            self._write(self._next + _BLOCK_SIZE)
+            self._block_end = self._next + _BLOCK_SIZE
 
     def _write(self, end: int) -> None:
         data = json.dumps({"version": 0, "next_producer_id": end}).encode("ascii") + b"\n"

@@ -21,19 +21,37 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+TXN_OFFSET_COMMIT: Final = 28
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+OFFSET_DELETE: Final = 47
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
@@ -50,19 +68,37 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         FETCH: Versions(4, 18),
         LIST_OFFSETS: Versions(1, 11),
         METADATA: Versions(0, 13),
+        OFFSET_COMMIT: Versions(2, 10),
+        OFFSET_FETCH: Versions(1, 10),
+        FIND_COORDINATOR: Versions(0, 6),
+        JOIN_GROUP: Versions(0, 9),
+        HEARTBEAT: Versions(0, 4),
+        LEAVE_GROUP: Versions(0, 5),
+        SYNC_GROUP: Versions(0, 5),
+        DESCRIBE_GROUPS: Versions(0, 6),
+        LIST_GROUPS: Versions(0, 5),
         API_VERSIONS: Versions(0, 4),
         CREATE_TOPICS: Versions(2, 7),
         DELETE_TOPICS: Versions(1, 6),
         DELETE_RECORDS: Versions(0, 2),
         INIT_PRODUCER_ID: Versions(0, 5),
         OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+        TXN_OFFSET_COMMIT: Versions(0, 5),
+        ADD_PARTITIONS_TO_TXN: Versions(0, 5),
+        ADD_OFFSETS_TO_TXN: Versions(0, 4),
+        END_TXN: Versions(0, 5),
+        WRITE_TXN_MARKERS: Versions(1, 2),
         DESCRIBE_CONFIGS: Versions(1, 4),
         ALTER_CONFIGS: Versions(0, 2),
         DESCRIBE_LOG_DIRS: Versions(1, 4),
         CREATE_PARTITIONS: Versions(0, 3),
+        DELETE_GROUPS: Versions(0, 2),
         INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
+        OFFSET_DELETE: Versions(0, 0),
         DESCRIBE_CLUSTER: Versions(0, 2),
         DESCRIBE_PRODUCERS: Versions(0, 0),
+        DESCRIBE_TRANSACTIONS: Versions(0, 0),
+        LIST_TRANSACTIONS: Versions(0, 2),
         DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
     }
 )
@@ -85,6 +121,7 @@ class Request(NamedTuple):
     client_id: str | None
     body: Any  # a message of kio, of that version
     local_host: str  # the address of ours that the client reached
+    client_host: str = ""  # the address of the client
 
     def __str__(self) -> str:
         return f"API {self.api_key} v{self.version} of client {self.client_id}"
@@ -129,7 +166,7 @@ def preload(all_versions: bool) -> None:
             _codec(api_key, version)
 
 
-def decode(frame: memoryview, local_host: str) -> Request:
+def decode(frame: memoryview, local_host: str, client_host: str = "") -> Request:
     """Decode a frame without its size; raise BadFrameError if it makes no sense."""
     if len(frame) < MIN_FRAME_BYTES:
         raise BadFrameError(f"a frame of {len(frame)} bytes holds no request")
@@ -155,7 +192,9 @@ def decode(frame: memoryview, local_host: str) -> Request:
         body, _ = codec.read_body(frame, size)
     except Exception as error:
         raise BadFrameError(f"API {api_key} v{version} cannot be decoded: {error}") from error
-    return Request(api_key, version, correlation_id, header.client_id, body, local_host)
+    return Request(
+        api_key, version, correlation_id, header.client_id, body, local_host, client_host
+    )
 
 
 def encode(request: Request, answer: Values | Payload) -> list[bytes | FileSlice]:

@@ -12,6 +12,12 @@ _API_KEYS: Final = [
     {"api_key": key, "min_version": versions.first, "max_version": versions.last}
     for key, versions in sorted(SERVED.items())
 ]
+# With 2, every end of a transaction gives its producer a new epoch, and Produce adds partitions.
+_TRANSACTION_VERSION: Final = {"name": "transaction.version", "min_version": 0, "max_version": 2}
+_FINALIZED: Final = [
+    {"name": "transaction.version", "max_version_level": 2, "min_version_level": 2}
+]
+_FIRST_WITH_ZERO: Final = 4  # older clients cannot read a feature that begins at version 0
 
 
 def handle(broker: Broker, request: Request) -> Values:
@@ -20,5 +26,7 @@ def handle(broker: Broker, request: Request) -> Values:
     return {
         "error_code": ErrorCode.none if is_known else ErrorCode.unsupported_version,
         "api_keys": _API_KEYS,
+        "supported_features": [_TRANSACTION_VERSION] if request.version >= _FIRST_WITH_ZERO else [],
         "finalized_features_epoch": 0,
+        "finalized_features": _FINALIZED,
     }

@@ -14,6 +14,8 @@ from kio.schema.errors import ErrorCode
 from siltstone.broker.answers import Produced, ProducedTopic, encode_produced
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import ProtocolError, code_of, describe
+from siltstone.broker.handlers.produce_transactions import Membership, admit, membership_of
+from siltstone.broker.internal_topics import is_internal
 from siltstone.broker.partitions import Partition
 from siltstone.broker.wire import BadFrameError, Payload, Request
 from siltstone.errors import InvalidRecordError, SiltstoneError
@@ -21,6 +23,7 @@ from siltstone.log.append_info import AppendInfo
 from siltstone.records.layout import TRANSACTIONAL_BIT
 
 ALL_REPLICAS: Final = -1
+_ADMIN_CLIENT: Final = "__admin_client"  # as tools call themselves that know what they do
 _LEGAL_ACKS: Final = (ALL_REPLICAS, 0, 1)
 _FIRST_WITH_IDS: Final = 13
 _FIRST_WITH_ZSTD: Final = 7
@@ -37,6 +40,7 @@ class _Append(NamedTuple):
     partition: Partition | None
     records: bytes
     error: SiltstoneError | None
+    membership: Membership | None = None  # in the transaction that the batch belongs to
 
 
 class _Topic(NamedTuple):
@@ -48,6 +52,8 @@ class _Topic(NamedTuple):
 def handle(broker: Broker, request: Request) -> Payload | Awaitable[Payload | None] | None:
     """Append, and answer once the records are where the producer wants them."""
     topics = [_look_up(broker, request, data) for data in request.body.topic_data]
+    if request.body.transactional_id is not None:
+        topics = _admit(broker, request, topics)
     leaves_loop = any(
         append.partition is not None and append.partition.leaves_loop(append.records)
         for topic in topics
@@ -56,6 +62,25 @@ def handle(broker: Broker, request: Request) -> Payload | Awaitable[Payload | No
     if leaves_loop:
         return _handle_blocking(broker, request, topics)
     return _answer(request, topics, [_append_all(topic) for topic in topics])
+
+
+def _admit(broker: Broker, request: Request, topics: list[_Topic]) -> list[_Topic]:
+    """Let only those batches through that may be written in their transaction."""
+    members = [a.membership for t in topics for a in t.appends if a.membership is not None]
+    refused = admit(broker, request, members)
+    if not refused:
+        return topics
+    return [
+        topic._replace(
+            appends=[
+                append._replace(partition=None, error=refused[append.membership])
+                if append.membership in refused
+                else append
+                for append in topic.appends
+            ]
+        )
+        for topic in topics
+    ]
 
 
 async def _handle_blocking(
@@ -73,18 +98,21 @@ def _look_up(broker: Broker, request: Request, data: Any) -> _Topic:
     appends = []
     for part in data.partition_data:
         partition = None
+        membership = None
         error: SiltstoneError | None = None
         records = part.records or b""
         try:
             _check_acks(request.body.acks)
             if name is None:
                 raise ProtocolError(ErrorCode.unknown_topic_id, f"no topic {data.topic_id}")
+            _check_topic(name, request)
             partition = broker.partitions.get(name, part.index)
             # Of `min.insync.replicas` no more than there are replicas count, which is one.
-            _check_batch(str(partition.log.partition), records, request)
+            if _check_batch(str(partition.log.partition), records, request) & TRANSACTIONAL_BIT:
+                membership = membership_of(broker, request, partition.log.partition, records)
         except SiltstoneError as refusal:
             partition, error = None, refusal
-        appends.append(_Append(part.index, partition, records, error))
+        appends.append(_Append(part.index, partition, records, error, membership))
     return _Topic(name or "", data, appends)
 
 
@@ -93,8 +121,18 @@ def _check_acks(acks: int) -> None:
         raise ProtocolError(ErrorCode.invalid_required_acks, f"acks must be -1, 0 or 1, got {acks}")
 
 
-def _check_batch(partition: str, records: bytes, request: Request) -> None:
-    """Refuse what the log would take for damage, with the code that clients know for it."""
+def _check_topic(name: str, request: Request) -> None:
+    if is_internal(name) and request.client_id != _ADMIN_CLIENT:
+        raise ProtocolError(
+            ErrorCode.invalid_topic_exception, f"topic {name} is written by brokers only"
+        )
+
+
+def _check_batch(partition: str, records: bytes, request: Request) -> int:
+    """Refuse what the log would take for damage, with the code that clients know for it.
+
+    Return the attributes of the batch.
+    """
     if len(records) < _HEAD.size:
         raise InvalidRecordError(partition, "a request must hold one batch for each partition")
     _, length, _, magic, _, attributes = _HEAD.unpack_from(records)
@@ -108,14 +146,7 @@ def _check_batch(partition: str, records: bytes, request: Request) -> None:
         raise ProtocolError(
             ErrorCode.unsupported_compression_type, f"{partition}: zstd needs Produce version 7"
         )
-    if attributes & TRANSACTIONAL_BIT:
-        # Who may write in which transaction is the coordinator's to say; there is none here yet.
-        raise ProtocolError(
-            ErrorCode.transactional_id_authorization_failed
-            if request.body.transactional_id is None
-            else ErrorCode.invalid_txn_state,
-            f"{partition}: no transaction was begun by this producer",
-        )
+    return int(attributes)
 
 
 def _append_all(topic: _Topic) -> list[AppendInfo | Exception]:
@@ -127,7 +158,14 @@ def _append_all(topic: _Topic) -> list[AppendInfo | Exception]:
             done.append(append.error)
             continue
         try:
-            done.append(append.partition.log.append(append.records))
+            log = append.partition.log
+            if append.membership is None:
+                done.append(log.append(append.records))
+                continue
+            with log.exclusively():
+                # Here, so that no marker comes between this and the append.
+                append.membership.check()
+                done.append(log.append(append.records))
         except Exception as error:  # noqa: BLE001 - one partition must not stop the others
             done.append(error)
     return done

@@ -3,22 +3,17 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import code_of, describe
+from siltstone.broker.handlers import transactions
 from siltstone.broker.messages import Values
 from siltstone.broker.wire import Request
 
 
 def handle_init(broker: Broker, request: Request) -> Values | Awaitable[Values]:
     """Give an idempotent producer its number; transactions have their coordinator for it."""
-    transactional_id = request.body.transactional_id
-    if transactional_id is not None:
-        code = (
-            ErrorCode.coordinator_not_available if transactional_id else ErrorCode.invalid_request
-        )
-        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+    if request.body.transactional_id is not None:
+        return transactions.handle_init(broker, request)
     if broker.producer_ids.needs_disk:
         return _take(broker)
     return _given(broker.producer_ids.take())

@@ -44,6 +44,7 @@ async def _delete(broker: Broker, topic: str) -> Any:
     topic_id = broker.manager.describe(topic).topic_id.value
     await broker.change(lambda: broker.manager.delete_topic(topic))
     broker.partitions.forget(topic)
+    broker.offsets.on_topic_deleted(topic)
     return topic_id
 
 

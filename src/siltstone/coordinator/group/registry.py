@@ -1,0 +1,206 @@
+"""All groups of this broker, and the log that they are written down in.
+
+What is in memory is what the log says: a change is appended first, and a restart reads it again.
+Each partition of `__consumer_offsets` has its own groups, and is read by itself: one that cannot
+be leaves the groups of the others alone.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from siltstone.clock import Clock
+from siltstone.coordinator.group.classic import ClassicGroup, Timing
+from siltstone.coordinator.group.config import GroupConfig
+from siltstone.coordinator.group.errors import GroupError
+from siltstone.coordinator.group.loading import OtherRecord, load_partition
+from siltstone.coordinator.group.members import ClientOrigin, Member, ProtocolOffer
+from siltstone.coordinator.group.offsets import OffsetStore
+from siltstone.coordinator.group.records import (
+    GROUP_KEY,
+    GroupValue,
+    StoredMember,
+    decode_group_key,
+    decode_group_value,
+    encode_group_key,
+    encode_group_value,
+)
+from siltstone.coordinator.group.topics import Topics
+from siltstone.coordinator.state_topic import KeyedValue, StateTopic, TransactionalProducer
+from siltstone.errors import DecodeError, StorageError, UnknownTopicError
+
+logger = logging.getLogger(__name__)
+
+Group = ClassicGroup
+
+
+class GroupRegistry:
+    """Groups by their names, and the offsets of each."""
+
+    def __init__(
+        self, topic: StateTopic, clock: Clock, topics: Topics, config: Callable[[], GroupConfig]
+    ) -> None:
+        self.topic: Final = topic
+        self.clock: Final = clock
+        self.topics: Final = topics
+        self._config: Final = config
+        self.groups: Final[dict[str, Group]] = {}
+        self._stores: dict[int, OffsetStore] = {}
+        self._unread: dict[int, str] = {}
+
+    @property
+    def config(self) -> GroupConfig:
+        """The settings, as they are now."""
+        return self._config()
+
+    # Finding
+
+    def check_served(self, group_id: str) -> None:
+        """Raise unless the state of a group of this name is known here."""
+        if not self.topic.exists:
+            raise GroupError(
+                ErrorCode.not_coordinator, "nobody has asked for a coordinator: find it first"
+            )
+        partition = self.topic.partition_for(group_id)
+        if partition in self._unread:
+            raise GroupError(
+                ErrorCode.coordinator_not_available,
+                f"{self.topic.topic}-{partition} cannot be read: {self._unread[partition]}",
+            )
+
+    def offsets(self, group_id: str) -> OffsetStore:
+        """Return the offsets of the partition that a group belongs to."""
+        return self.offsets_of(self.topic.partition_for(group_id))
+
+    def offsets_of(self, partition: int) -> OffsetStore:
+        """Return the offsets of a partition."""
+        return self._stores.setdefault(partition, OffsetStore())
+
+    def find(self, group_id: str) -> Group | None:
+        """Return a group, or None."""
+        return self.groups.get(group_id)
+
+    def create_classic(self, group_id: str) -> ClassicGroup:
+        """Make a group without members; nothing is written before something happens in it."""
+        group = ClassicGroup(group_id, self._timing, self.clock, make_member_id, self.persist)
+        self.groups[group_id] = group
+        return group
+
+    def _timing(self) -> Timing:
+        config = self.config
+        return Timing(config.group_initial_rebalance_delay_ms, config.group_max_size)
+
+    # Writing
+
+    def write(
+        self,
+        group_id: str,
+        records: Sequence[KeyedValue],
+        producer: TransactionalProducer | None = None,
+    ) -> None:
+        """Append records of one group; raise GroupError if the log does not take them."""
+        try:
+            self.topic.append(self.topic.partition_for(group_id), records, producer)
+        except (StorageError, UnknownTopicError) as error:
+            raise GroupError(ErrorCode.coordinator_not_available, str(error)) from error
+
+    def persist(self, group: ClassicGroup) -> None:
+        """Write a classic group down as it is."""
+        value = GroupValue(
+            group.protocol_type or "",
+            group.generation,
+            group.protocol,
+            group.leader,
+            group.state_since_ms,
+            tuple(
+                StoredMember(
+                    m.member_id,
+                    m.instance_id,
+                    m.origin.client_id,
+                    m.origin.host,
+                    m.rebalance_timeout_ms,
+                    m.session_timeout_ms,
+                    m.metadata_for(group.protocol),
+                    m.assignment,
+                )
+                for m in group.members.values()
+            ),
+        )
+        record = KeyedValue(encode_group_key(group.group_id), encode_group_value(value))
+        self.write(group.group_id, [record])
+
+    # After a restart
+
+    def load(self) -> None:
+        """Read everything that is written down."""
+        if not self.topic.exists:
+            return
+        began = time.monotonic()
+        for partition in range(self.topic.partition_count):
+            try:
+                self._load_partition(partition)
+            except (StorageError, UnknownTopicError, DecodeError) as error:
+                logger.error("%s-%d cannot be read: %s", self.topic.topic, partition, error)
+                self._unread[partition] = str(error)
+        logger.info(
+            "%d groups with %d offsets read in %.1f s",
+            len(self.groups),
+            sum(len(store) for store in self._stores.values()),
+            time.monotonic() - began,
+        )
+
+    def _load_partition(self, partition: int) -> None:
+        store = self.offsets_of(partition)
+        for record in load_partition(self.topic.log(partition), store):
+            self._take(record)
+        for group_id in store.groups():
+            if group_id not in self.groups:
+                self.create_classic(group_id)
+
+    def _take(self, record: OtherRecord) -> None:
+        if record.kind != GROUP_KEY:
+            # Of another kind of group, or from a Kafka that is yet to come.
+            logger.debug("a record of kind %d is left alone", record.kind)
+            return
+        group_id = decode_group_key(record.key)
+        if record.value is None:
+            self.groups.pop(group_id, None)
+        else:
+            self._restore(self.create_classic(group_id), decode_group_value(record.value))
+
+    def _restore(self, group: ClassicGroup, value: GroupValue) -> None:
+        group.restore(
+            generation=value.generation,
+            protocol_type=value.protocol_type,
+            protocol=value.protocol,
+            leader=value.leader,
+            state_since_ms=value.state_since_ms,
+            members=(_member(m, value.protocol) for m in value.members),
+        )
+
+    def resume(self, now_ms: int) -> Iterable[Group]:
+        """Give all members time to be heard of, and return the groups that have some."""
+        for group in self.groups.values():
+            group.resume(now_ms)
+        return [group for group in self.groups.values() if group.members]
+
+
+def make_member_id(prefix: str) -> str:
+    """Return a name that no other member has."""
+    return f"{prefix}-{uuid.uuid4()}"
+
+
+def _member(stored: StoredMember, protocol: str | None) -> Member:
+    return Member(
+        stored.member_id,
+        stored.instance_id,
+        ClientOrigin(stored.client_id, stored.client_host),
+        stored.rebalance_timeout_ms,
+        stored.session_timeout_ms,
+        (ProtocolOffer(protocol or "", stored.subscription),),
+        stored.assignment,
+    )

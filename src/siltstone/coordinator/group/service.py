@@ -1,0 +1,193 @@
+"""The coordinator of groups: who asks for which group, and what time does to it.
+
+Everything runs on the event loop of the broker. Each group has one timer, for the first of its
+deadlines; a deadline that moves on finds it too early, and it is set again then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from siltstone.coordinator.group.classic import ClassicGroup, JoinRequest, SyncRequest
+from siltstone.coordinator.group.errors import GroupError
+from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
+from siltstone.coordinator.group.registry import Group, GroupRegistry
+
+logger = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    """Serves the members of all groups."""
+
+    def __init__(self, registry: GroupRegistry) -> None:
+        self.registry: Final = registry
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begin to count the time of the groups that were read."""
+        for group in self.registry.resume(_now_ms()):
+            self._watch(group)
+
+    def close(self) -> None:
+        """Stop all timers, and send away all who wait."""
+        self._is_closed = True
+        for group in self.groups():
+            group.abandon()
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # The classic protocol
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+        """Take a member in, and return once its generation begins."""
+        config = self.registry.config
+        try:
+            self._check_name(group_id)
+            if not (
+                config.group_min_session_timeout_ms
+                <= request.session_timeout_ms
+                <= config.group_max_session_timeout_ms
+            ):
+                raise GroupError(
+                    ErrorCode.invalid_session_timeout,
+                    f"a session timeout of {request.session_timeout_ms} ms",
+                )
+            group = self.registry.find(group_id)
+            if group is None:
+                if request.member_id:
+                    raise _unknown_member(group_id, request.member_id)
+                group = self.registry.create_classic(group_id)
+        except GroupError as error:
+            return JoinAnswer(error.code, request.member_id)
+        future: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        group.handle_join(request, _now_ms(), lambda answer: _answer(future, answer))
+        self._watch(group)
+        return await future
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+        """Return the share of a member, once the leader has sent it."""
+        try:
+            self._check_name(group_id)
+            group = self._get(group_id, request.member_id)
+        except GroupError as error:
+            return SyncAnswer(error.code)
+        future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
+        try:
+            group.handle_sync(request, _now_ms(), lambda answer: _answer(future, answer))
+        except GroupError as error:
+            # The log has not taken it; everybody was told to begin again.
+            logger.error("group %s: %s", group_id, error)
+        self._watch(group)
+        return await future
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Learn that a member lives, and tell it what it has to know."""
+        try:
+            self._check_name(group_id)
+            group = self._get(group_id, member_id)
+        except GroupError as error:
+            return error.code
+        return group.handle_heartbeat(member_id, instance_id, generation, _now_ms())
+
+    def leave(
+        self, group_id: str, leavers: Sequence[tuple[str, str | None]]
+    ) -> list[ErrorCode] | ErrorCode:
+        """Let members go; return a code for each, or one for all."""
+        try:
+            self._check_name(group_id)
+        except GroupError as error:
+            return error.code
+        group = self.registry.find(group_id)
+        if group is None:
+            return [ErrorCode.unknown_member_id] * len(leavers)
+        codes = group.handle_leave(leavers, _now_ms())
+        self._watch(group)
+        return codes
+
+    def touch(self, group_id: str, member_id: str) -> None:
+        """Learn that a member lives from something else than a heartbeat."""
+        group = self.registry.find(group_id)
+        if group is not None:
+            group.touch(member_id, _now_ms())
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Raise unless somebody may ask for the offsets of a group, which need not be there."""
+        self._check_name(group_id)
+
+    # Looking
+
+    def describe(self, group_id: str) -> ClassicGroup:
+        """Return a classic group; raise GroupError if there is none of that name."""
+        self._check_name(group_id)
+        group = self.registry.find(group_id)
+        if group is None:
+            raise GroupError(ErrorCode.group_id_not_found, f"group {group_id} not found.")
+        return group
+
+    def groups(self) -> Iterable[Group]:
+        """Return every group."""
+        return list(self.registry.groups.values())
+
+    # Time
+
+    def _watch(self, group: Group) -> None:
+        """See that a timer rings no later than the first deadline of a group."""
+        deadline_ms = group.next_deadline_ms()
+        if deadline_ms is None or self._is_closed:
+            return
+        group_id = group.group_id
+        known = self._timers.get(group_id)
+        if known is not None:
+            if known[0] <= deadline_ms:
+                return
+            known[1].cancel()
+        wait_seconds = max(0, deadline_ms - _now_ms()) / 1000
+        timer = asyncio.get_running_loop().call_later(wait_seconds, self._ring, group_id)
+        self._timers[group_id] = (deadline_ms, timer)
+
+    def _ring(self, group_id: str) -> None:
+        del self._timers[group_id]
+        group = self.registry.find(group_id)
+        if group is None:
+            return
+        try:
+            group.handle_time(_now_ms())
+        except GroupError as error:
+            logger.error("group %s: %s", group_id, error)
+        self._watch(group)
+
+    # Checks
+
+    def _check_name(self, group_id: str) -> None:
+        if not group_id:
+            raise GroupError(ErrorCode.invalid_group_id, "a group must have a name")
+        self.registry.check_served(group_id)
+
+    def _get(self, group_id: str, member_id: str) -> ClassicGroup:
+        group = self.registry.find(group_id)
+        if group is None:
+            raise _unknown_member(group_id, member_id)
+        return group
+
+
+def _unknown_member(group_id: str, member_id: str) -> GroupError:
+    return GroupError(ErrorCode.unknown_member_id, f"group {group_id} has no member {member_id!r}")
+
+
+def _answer(
+    future: "asyncio.Future[JoinAnswer] | asyncio.Future[SyncAnswer]", answer: object
+) -> None:
+    if not future.done():  # else the client is gone
+        future.set_result(answer)  # type: ignore[arg-type]
+
+
+def _now_ms() -> int:
+    """Return a time that only goes forward."""
+    return int(asyncio.get_running_loop().time() * 1000)
