@@ -229,7 +229,7 @@ def test_a_static_member_comes_back_to_its_share_and_fences_the_one_before(
 
         assert again.assignment() == share
         assert not revoked  # There was no rebalance.
-        with pytest.raises(KafkaException, match="FENCED_INSTANCE_ID|_FATAL"):
+        with pytest.raises(KafkaException, match=r"FENCED_INSTANCE_ID|_FATAL"):
             one.commit(offsets=[TopicPartition(topic, share[0].partition, 0)], asynchronous=False)
 
 

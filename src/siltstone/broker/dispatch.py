@@ -13,6 +13,7 @@ from siltstone.broker.handlers import (
     api_versions,
     cluster,
     configs,
+    consumer_groups,
     create_topics,
     fetch,
     find_coordinator,
@@ -35,6 +36,8 @@ from siltstone.broker.wire import (
     ADD_PARTITIONS_TO_TXN,
     ALTER_CONFIGS,
     API_VERSIONS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_GROUPS,
@@ -115,6 +118,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     DESCRIBE_PRODUCERS: producers.handle_describe,
     DESCRIBE_TRANSACTIONS: transactions.handle_describe,
     LIST_TRANSACTIONS: transactions.handle_list,
+    CONSUMER_GROUP_HEARTBEAT: consumer_groups.handle_heartbeat,
+    CONSUMER_GROUP_DESCRIBE: consumer_groups.handle_describe,
     DESCRIBE_TOPIC_PARTITIONS: metadata.handle_topic_partitions,
 }
 

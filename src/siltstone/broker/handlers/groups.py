@@ -78,7 +78,7 @@ def handle_list(broker: Broker, request: Request) -> Values:
         {
             "group_id": group.group_id,
             "protocol_type": group.protocol_type or "",
-            "group_state": group.state.value,
+            "group_state": group.state_name,
             "group_type": group.group_type,
         }
         for group in broker.groups.groups()

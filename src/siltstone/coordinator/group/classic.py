@@ -33,7 +33,9 @@ from siltstone.coordinator.group.members import (
     SyncAnswer,
     SyncReply,
 )
+from siltstone.coordinator.group.records import encode_group_key
 from siltstone.coordinator.group.subscription import CONSUMER, find_topics
+from siltstone.coordinator.state_topic import KeyedValue
 
 _NEW_MEMBER_MS: Final = 300_000  # a first join may wait so long for its answer
 
@@ -117,6 +119,11 @@ class ClassicGroup:
     # Looking
 
     @property
+    def state_name(self) -> str:
+        """The state of the group, by the name that clients are told."""
+        return self.state.value
+
+    @property
     def group_type(self) -> str:
         """The protocol of its members, by the name that clients are told."""
         return "Classic"
@@ -145,6 +152,20 @@ class ClassicGroup:
                 return None
             found |= topics
         return frozenset(found)
+
+    def expiry_base_ms(self, commit_time_ms: int) -> int | None:
+        """Return since when an offset that no member needs has been of no use; None: it is."""
+        if self.protocol_type is None:
+            return commit_time_ms  # Nobody was ever in the group.
+        if self.state is State.EMPTY:
+            return self.state_since_ms if self.state_since_ms >= 0 else commit_time_ms
+        if self.state is State.STABLE and self.subscribed_topics() is not None:
+            return commit_time_ms
+        return None
+
+    def deletion_records(self) -> list[KeyedValue]:
+        """Return what makes everything forgotten that was written down about the group."""
+        return [KeyedValue(encode_group_key(self.group_id), None)]
 
     def restore(
         self,

@@ -16,6 +16,8 @@ from kio.schema.errors import ErrorCode
 from siltstone.clock import Clock
 from siltstone.coordinator.group.classic import ClassicGroup, Timing
 from siltstone.coordinator.group.config import GroupConfig
+from siltstone.coordinator.group.consumer import ConsumerGroup
+from siltstone.coordinator.group.consumer_records import Key, Kind, decode_key
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.loading import OtherRecord, load_partition
 from siltstone.coordinator.group.members import ClientOrigin, Member, ProtocolOffer
@@ -35,7 +37,9 @@ from siltstone.errors import DecodeError, StorageError, UnknownTopicError
 
 logger = logging.getLogger(__name__)
 
-Group = ClassicGroup
+_CONSUMER_KINDS: Final = frozenset(Kind)
+
+Group = ClassicGroup | ConsumerGroup
 
 
 class GroupRegistry:
@@ -89,6 +93,23 @@ class GroupRegistry:
         group = ClassicGroup(group_id, self._timing, self.clock, make_member_id, self.persist)
         self.groups[group_id] = group
         return group
+
+    def create_consumer(self, group_id: str) -> ConsumerGroup:
+        """Make a group of the consumer protocol, without members."""
+        group = ConsumerGroup(
+            group_id,
+            self._config,
+            self.topics,
+            self.clock.now_ms,
+            lambda records: self.write(group_id, records),
+        )
+        self.groups[group_id] = group
+        return group
+
+    def delete(self, group: Group) -> None:
+        """Forget a group; its offsets stay."""
+        self.write(group.group_id, group.deletion_records())
+        del self.groups[group.group_id]
 
     def _timing(self) -> Timing:
         config = self.config
@@ -162,15 +183,29 @@ class GroupRegistry:
                 self.create_classic(group_id)
 
     def _take(self, record: OtherRecord) -> None:
-        if record.kind != GROUP_KEY:
+        if record.kind == GROUP_KEY:
+            self._take_classic(decode_group_key(record.key), record.value)
+        elif record.kind in _CONSUMER_KINDS:
+            self._take_consumer(decode_key(record.key), record.value)
+        else:
             # Of another kind of group, or from a Kafka that is yet to come.
             logger.debug("a record of kind %d is left alone", record.kind)
+
+    def _take_classic(self, group_id: str, value: bytes | None) -> None:
+        if value is not None:
+            self._restore(self.create_classic(group_id), decode_group_value(value))
+        elif isinstance(self.groups.get(group_id), ClassicGroup):
+            del self.groups[group_id]
+
+    def _take_consumer(self, key: Key, value: bytes | None) -> None:
+        group = self.groups.get(key.group_id)
+        if value is None and not isinstance(group, ConsumerGroup):
             return
-        group_id = decode_group_key(record.key)
-        if record.value is None:
-            self.groups.pop(group_id, None)
-        else:
-            self._restore(self.create_classic(group_id), decode_group_value(record.value))
+        if not isinstance(group, ConsumerGroup):
+            group = self.create_consumer(key.group_id)
+        group.take(key, value)
+        if key.kind is Kind.GROUP and value is None:
+            del self.groups[key.group_id]
 
     def _restore(self, group: ClassicGroup, value: GroupValue) -> None:
         group.restore(

@@ -12,6 +12,8 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from siltstone.coordinator.group.classic import ClassicGroup, JoinRequest, SyncRequest
+from siltstone.coordinator.group.consumer import ConsumerGroup, Heartbeat, HeartbeatAnswer
+from siltstone.coordinator.group.consumer_member import JOIN_EPOCH
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
 from siltstone.coordinator.group.registry import Group, GroupRegistry
@@ -58,6 +60,14 @@ class GroupCoordinator:
                     f"a session timeout of {request.session_timeout_ms} ms",
                 )
             group = self.registry.find(group_id)
+            if isinstance(group, ConsumerGroup):
+                if not group.is_empty:
+                    raise GroupError(
+                        ErrorCode.inconsistent_group_protocol,
+                        f"group {group_id} uses the consumer protocol",
+                    )
+                self.registry.delete(group)
+                group = None
             if group is None:
                 if request.member_id:
                     raise _unknown_member(group_id, request.member_id)
@@ -105,11 +115,33 @@ class GroupCoordinator:
         except GroupError as error:
             return error.code
         group = self.registry.find(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return [ErrorCode.unknown_member_id] * len(leavers)
         codes = group.handle_leave(leavers, _now_ms())
         self._watch(group)
         return codes
+
+    # The consumer protocol
+
+    def consumer_heartbeat(self, group_id: str, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        """Learn that a member lives and what it wants, and tell it what it has."""
+        self._check_name(group_id)
+        group = self.registry.find(group_id)
+        if isinstance(group, ClassicGroup):
+            if heartbeat.epoch != JOIN_EPOCH or not group.is_empty:
+                raise GroupError(
+                    ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group."
+                )
+            self.registry.delete(group)
+            group = None
+        if group is None:
+            if heartbeat.epoch != JOIN_EPOCH:
+                raise GroupError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+            group = self.registry.create_consumer(group_id)
+        try:
+            return group.handle_heartbeat(heartbeat, _now_ms())
+        finally:
+            self._watch(group)
 
     def touch(self, group_id: str, member_id: str) -> None:
         """Learn that a member lives from something else than a heartbeat."""
@@ -120,15 +152,35 @@ class GroupCoordinator:
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise unless somebody may ask for the offsets of a group, which need not be there."""
         self._check_name(group_id)
+        group = self.registry.find(group_id)
+        if member_epoch >= 0 and member_id and isinstance(group, ConsumerGroup):
+            group.check_member(member_id, member_epoch)
 
     # Looking
 
     def describe(self, group_id: str) -> ClassicGroup:
         """Return a classic group; raise GroupError if there is none of that name."""
+        group = self._find_any(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise GroupError(
+                ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group."
+            )
+        return group
+
+    def describe_consumer(self, group_id: str) -> ConsumerGroup:
+        """Return a group of the consumer protocol; raise GroupError if there is none."""
+        group = self._find_any(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise GroupError(
+                ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group."
+            )
+        return group
+
+    def _find_any(self, group_id: str) -> Group:
         self._check_name(group_id)
         group = self.registry.find(group_id)
         if group is None:
-            raise GroupError(ErrorCode.group_id_not_found, f"group {group_id} not found.")
+            raise GroupError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
 
     def groups(self) -> Iterable[Group]:
@@ -172,7 +224,7 @@ class GroupCoordinator:
 
     def _get(self, group_id: str, member_id: str) -> ClassicGroup:
         group = self.registry.find(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             raise _unknown_member(group_id, member_id)
         return group
 
