@@ -590,11 +590,15 @@ class ClassicGroup:
         member.answer_join(JoinAnswer(ErrorCode.unknown_member_id, member.member_id))
         member.answer_sync(SyncAnswer(ErrorCode.unknown_member_id))
 
-    def abandon(self) -> None:
-        """Answer all who wait, as the broker stops: they find the group where it goes on."""
+    def abandon(self, code: ErrorCode) -> None:
+        """Answer all who wait, as the group goes on elsewhere."""
         for member in self.members.values():
-            member.answer_join(JoinAnswer(ErrorCode.not_coordinator, member.member_id))
-            member.answer_sync(SyncAnswer(ErrorCode.not_coordinator))
+            member.answer_join(JoinAnswer(code, member.member_id))
+            member.answer_sync(SyncAnswer(code))
+
+    def rebalance(self, now_ms: int) -> None:
+        """Have everybody join again."""
+        self._begin_rebalance(now_ms)
 
     # Checks
 

@@ -27,6 +27,7 @@ from siltstone.coordinator.group.consumer_member import (
     reconcile,
 )
 from siltstone.coordinator.group.consumer_records import (
+    ClassicInfo,
     Key,
     Kind,
     Place,
@@ -65,6 +66,7 @@ class Heartbeat(NamedTuple):
     regex: str | None = None
     assignor: str | None = None
     owned: Places | None = None
+    classic: ClassicInfo | None = None  # of a member that speaks the classic protocol
 
     @property
     def is_full(self) -> bool:
@@ -199,6 +201,23 @@ class ConsumerGroup:
                 else:
                     self.regexes[detail] = decode_regex(value)
 
+    def adopt(self, members: Iterable[ConsumerMember], epoch: int) -> list[KeyedValue]:
+        """Take in the members of a classic group; return what is to be written down about it."""
+        self.members = {member.member_id: member for member in members}
+        self.target = {member.member_id: member.assigned for member in self.members.values()}
+        self.epoch = self.target_epoch = epoch
+        everybody = self.members.items()
+        return [
+            *(self._record(Kind.MEMBER, i, encode_member(m.value())) for i, m in everybody),
+            self._record(Kind.GROUP, None, encode_epoch(epoch)),
+            *(self._record(Kind.TARGET_MEMBER, i, encode_target(m.assigned)) for i, m in everybody),
+            self._record(Kind.TARGET, None, encode_epoch(epoch)),
+            *(
+                self._record(Kind.CURRENT_MEMBER, i, encode_current(m.current()))
+                for i, m in everybody
+            ),
+        ]
+
     def _member(self, member_id: str) -> ConsumerMember:
         return self.members.get(member_id) or ConsumerMember(member_id=member_id)
 
@@ -223,10 +242,11 @@ class ConsumerGroup:
         member_id, instance_id = heartbeat.member_id, heartbeat.instance_id
         member = self.members.get(member_id)
         if instance_id is not None:
-            holder = self._find_static(instance_id)
+            holder = self.find_static(instance_id)
             if heartbeat.epoch == JOIN_EPOCH:
                 if holder is not None and holder.member_id != member_id:
-                    if holder.epoch != AWAY_EPOCH:
+                    # A classic member cannot say that it is away for a while: it is replaced.
+                    if holder.epoch != AWAY_EPOCH and heartbeat.classic is None:
                         raise self._refusal(
                             ErrorCode.unreleased_instance_id,
                             f"has {holder.member_id} with instance id {instance_id} already",
@@ -284,6 +304,7 @@ class ConsumerGroup:
             if heartbeat.topics is None
             else tuple(sorted(set(heartbeat.topics))),
             regex=regex,
+            classic=heartbeat.classic,
             assignor=member.assignor if heartbeat.assignor is None else heartbeat.assignor,
         )
 
@@ -448,7 +469,7 @@ class ConsumerGroup:
     def _leave(self, heartbeat: Heartbeat, now_ms: int) -> HeartbeatAnswer:
         member = self.members.get(heartbeat.member_id)
         if heartbeat.instance_id is not None:
-            member = self._find_static(heartbeat.instance_id)
+            member = self.find_static(heartbeat.instance_id)
             if member is not None and member.member_id != heartbeat.member_id:
                 raise self._refusal(
                     ErrorCode.fenced_instance_id, f"has replaced {heartbeat.member_id}"
@@ -526,9 +547,17 @@ class ConsumerGroup:
             )
 
     def touch(self, member_id: str, now_ms: int) -> None:
-        """Learn that a member lives: in this protocol from heartbeats only."""
+        """Learn that a classic member lives; all others are heard of by their heartbeats only."""
+        member = self.members.get(member_id)
+        if member is not None and member.classic is not None:
+            self._session_deadlines[member_id] = now_ms + self._session_timeout_ms(member)
 
-    def abandon(self) -> None:
+    def has_free(self, member: ConsumerMember) -> bool:
+        """Say whether a member could get all that it still waits for."""
+        waits_for = self.target.get(member.member_id, NOTHING) - member.assigned
+        return not any(place in self._holders for place in waits_for)
+
+    def abandon(self, code: ErrorCode) -> None:
         """Let go of who waits: in this protocol nobody does."""
 
     def resume(self, now_ms: int) -> None:
@@ -545,7 +574,7 @@ class ConsumerGroup:
             return member.classic.session_timeout_ms
         return self._config().group_consumer_session_timeout_ms
 
-    def _find_static(self, instance_id: str) -> ConsumerMember | None:
+    def find_static(self, instance_id: str) -> ConsumerMember | None:
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def _record(self, kind: Kind, detail: str | None, value: bytes | None) -> KeyedValue:

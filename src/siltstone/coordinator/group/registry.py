@@ -21,6 +21,11 @@ from siltstone.coordinator.group.consumer_records import Key, Kind, decode_key
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.loading import OtherRecord, load_partition
 from siltstone.coordinator.group.members import ClientOrigin, Member, ProtocolOffer
+from siltstone.coordinator.group.migration import (
+    common_protocol,
+    downgraded_members,
+    upgraded_members,
+)
 from siltstone.coordinator.group.offsets import OffsetStore
 from siltstone.coordinator.group.records import (
     GROUP_KEY,
@@ -31,6 +36,7 @@ from siltstone.coordinator.group.records import (
     encode_group_key,
     encode_group_value,
 )
+from siltstone.coordinator.group.subscription import CONSUMER
 from siltstone.coordinator.group.topics import Topics
 from siltstone.coordinator.state_topic import KeyedValue, StateTopic, TransactionalProducer
 from siltstone.errors import DecodeError, StorageError, UnknownTopicError
@@ -90,21 +96,66 @@ class GroupRegistry:
 
     def create_classic(self, group_id: str) -> ClassicGroup:
         """Make a group without members; nothing is written before something happens in it."""
-        group = ClassicGroup(group_id, self._timing, self.clock, make_member_id, self.persist)
+        group = self._make_classic(group_id)
         self.groups[group_id] = group
         return group
 
+    def _make_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._timing, self.clock, make_member_id, self.persist)
+
     def create_consumer(self, group_id: str) -> ConsumerGroup:
         """Make a group of the consumer protocol, without members."""
-        group = ConsumerGroup(
+        group = self._make_consumer(group_id)
+        self.groups[group_id] = group
+        return group
+
+    def _make_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
             group_id,
             self._config,
             self.topics,
             self.clock.now_ms,
             lambda records: self.write(group_id, records),
         )
-        self.groups[group_id] = group
-        return group
+
+    def upgrade(self, group: ClassicGroup, now_ms: int) -> ConsumerGroup:
+        """Make a classic group one of the consumer protocol, with all its members."""
+        group_id = group.group_id
+        try:
+            members = upgraded_members(group, self.topics)
+        except DecodeError as error:
+            raise GroupError(
+                ErrorCode.group_id_not_found, f"Group {group_id} cannot be upgraded: {error}"
+            ) from error
+        upgraded = self._make_consumer(group_id)
+        records = upgraded.adopt(members, group.generation)
+        self.write(group_id, [*group.deletion_records(), *records])
+        self.groups[group_id] = upgraded
+        upgraded.resume(now_ms)
+        group.abandon(ErrorCode.rebalance_in_progress)
+        logger.info("group %s has been upgraded to the consumer protocol", group_id)
+        return upgraded
+
+    def downgrade(self, group: ConsumerGroup, now_ms: int) -> ClassicGroup:
+        """Make a group whose members are all classic a classic group."""
+        group_id = group.group_id
+        protocol = common_protocol(group)
+        downgraded = self._make_classic(group_id)
+        members = downgraded_members(group, self.topics, protocol)
+        downgraded.restore(
+            generation=group.epoch,
+            protocol_type=CONSUMER,
+            protocol=protocol,
+            leader=members[0].member_id,
+            state_since_ms=self.clock.now_ms(),
+            members=members,
+        )
+        self.write(group_id, [*group.deletion_records(), self._group_record(downgraded)])
+        self.groups[group_id] = downgraded
+        downgraded.resume(now_ms)
+        downgraded.rebalance(now_ms)
+        logger.info("group %s has been downgraded to the classic protocol", group_id)
+        return downgraded
 
     def delete(self, group: Group) -> None:
         """Forget a group; its offsets stay."""
@@ -131,6 +182,9 @@ class GroupRegistry:
 
     def persist(self, group: ClassicGroup) -> None:
         """Write a classic group down as it is."""
+        self.write(group.group_id, [self._group_record(group)])
+
+    def _group_record(self, group: ClassicGroup) -> KeyedValue:
         value = GroupValue(
             group.protocol_type or "",
             group.generation,
@@ -151,8 +205,7 @@ class GroupRegistry:
                 for m in group.members.values()
             ),
         )
-        record = KeyedValue(encode_group_key(group.group_id), encode_group_value(value))
-        self.write(group.group_id, [record])
+        return KeyedValue(encode_group_key(group.group_id), encode_group_value(value))
 
     # After a restart
 

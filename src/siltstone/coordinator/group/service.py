@@ -11,12 +11,14 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from siltstone.coordinator.group import classic_members
 from siltstone.coordinator.group.classic import ClassicGroup, JoinRequest, SyncRequest
 from siltstone.coordinator.group.consumer import ConsumerGroup, Heartbeat, HeartbeatAnswer
 from siltstone.coordinator.group.consumer_member import JOIN_EPOCH
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
-from siltstone.coordinator.group.registry import Group, GroupRegistry
+from siltstone.coordinator.group.migration import can_downgrade, can_upgrade
+from siltstone.coordinator.group.registry import Group, GroupRegistry, make_member_id
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class GroupCoordinator:
         """Stop all timers, and send away all who wait."""
         self._is_closed = True
         for group in self.groups():
-            group.abandon()
+            group.abandon(ErrorCode.not_coordinator)
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -62,10 +64,7 @@ class GroupCoordinator:
             group = self.registry.find(group_id)
             if isinstance(group, ConsumerGroup):
                 if not group.is_empty:
-                    raise GroupError(
-                        ErrorCode.inconsistent_group_protocol,
-                        f"group {group_id} uses the consumer protocol",
-                    )
+                    return self._join_consumer_group(group, request)
                 self.registry.delete(group)
                 group = None
             if group is None:
@@ -79,10 +78,20 @@ class GroupCoordinator:
         self._watch(group)
         return await future
 
+    def _join_consumer_group(self, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
+        new_id = make_member_id(request.instance_id or request.origin.client_id)
+        try:
+            return classic_members.join(group, request, new_id, self.registry.topics, _now_ms())
+        finally:
+            self._watch(group)
+
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
         """Return the share of a member, once the leader has sent it."""
         try:
             self._check_name(group_id)
+            found = self.registry.find(group_id)
+            if isinstance(found, ConsumerGroup):
+                return classic_members.sync(found, request, self.registry.topics, _now_ms())
             group = self._get(group_id, request.member_id)
         except GroupError as error:
             return SyncAnswer(error.code)
@@ -101,6 +110,11 @@ class GroupCoordinator:
         """Learn that a member lives, and tell it what it has to know."""
         try:
             self._check_name(group_id)
+            found = self.registry.find(group_id)
+            if isinstance(found, ConsumerGroup):
+                return classic_members.heartbeat(
+                    found, member_id, instance_id, generation, _now_ms()
+                )
             group = self._get(group_id, member_id)
         except GroupError as error:
             return error.code
@@ -115,8 +129,12 @@ class GroupCoordinator:
         except GroupError as error:
             return error.code
         group = self.registry.find(group_id)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             return [ErrorCode.unknown_member_id] * len(leavers)
+        if isinstance(group, ConsumerGroup):
+            found = classic_members.leave(group, leavers)
+            self._maybe_downgrade(group)
+            return found
         codes = group.handle_leave(leavers, _now_ms())
         self._watch(group)
         return codes
@@ -128,12 +146,16 @@ class GroupCoordinator:
         self._check_name(group_id)
         group = self.registry.find(group_id)
         if isinstance(group, ClassicGroup):
-            if heartbeat.epoch != JOIN_EPOCH or not group.is_empty:
+            policy = self.registry.config.group_consumer_migration_policy
+            if heartbeat.epoch == JOIN_EPOCH and not group.is_empty and can_upgrade(group, policy):
+                group = self.registry.upgrade(group, _now_ms())
+            elif heartbeat.epoch != JOIN_EPOCH or not group.is_empty:
                 raise GroupError(
                     ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group."
                 )
-            self.registry.delete(group)
-            group = None
+            else:
+                self.registry.delete(group)
+                group = None
         if group is None:
             if heartbeat.epoch != JOIN_EPOCH:
                 raise GroupError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
@@ -142,6 +164,12 @@ class GroupCoordinator:
             return group.handle_heartbeat(heartbeat, _now_ms())
         finally:
             self._watch(group)
+            self._maybe_downgrade(group)
+
+    def _maybe_downgrade(self, group: ConsumerGroup) -> None:
+        policy = self.registry.config.group_consumer_migration_policy
+        if can_downgrade(group, policy):
+            self._watch(self.registry.downgrade(group, _now_ms()))
 
     def touch(self, group_id: str, member_id: str) -> None:
         """Learn that a member lives from something else than a heartbeat."""
@@ -211,6 +239,8 @@ class GroupCoordinator:
             return
         try:
             group.handle_time(_now_ms())
+            if isinstance(group, ConsumerGroup):
+                self._maybe_downgrade(group)
         except GroupError as error:
             logger.error("group %s: %s", group_id, error)
         self._watch(group)
