@@ -136,7 +136,7 @@ def test_what_was_committed_is_where_the_next_one_goes_on(
                     value = record.value()
                     assert value is not None
                     values.append(int(value))
-                    consumer.commit(record, asynchronous=False)
+                    consumer.commit(message=record, asynchronous=False)
         return values
 
     assert sorted(read(7) + read(13)) == list(range(20))

@@ -12,9 +12,10 @@ from siltstone.broker.handlers.group_members import origin_of
 from siltstone.broker.handlers.groups import GROUP_OPERATIONS, NOT_ASKED
 from siltstone.broker.messages import Values, milliseconds
 from siltstone.broker.wire import Request
-from siltstone.coordinator.group.consumer import ConsumerGroup, Heartbeat
+from siltstone.coordinator.group.consumer import ConsumerGroup
 from siltstone.coordinator.group.consumer_member import AWAY_EPOCH, JOIN_EPOCH, ConsumerMember
 from siltstone.coordinator.group.consumer_records import Places, by_topic
+from siltstone.coordinator.group.consumer_state import Heartbeat
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.topics import Topics
 

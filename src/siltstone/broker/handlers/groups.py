@@ -8,7 +8,8 @@ from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import code_of, describe
 from siltstone.broker.messages import Values
 from siltstone.broker.wire import Request
-from siltstone.coordinator.group.classic import ClassicGroup, State
+from siltstone.coordinator.group.classic import ClassicGroup
+from siltstone.coordinator.group.classic_state import State
 from siltstone.coordinator.group.errors import GroupError
 
 # Without access control everybody may do everything that a group knows.

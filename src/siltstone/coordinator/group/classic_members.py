@@ -10,10 +10,11 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from siltstone.coordinator.group.classic import JoinRequest, SyncRequest
-from siltstone.coordinator.group.consumer import ConsumerGroup, Heartbeat
+from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
+from siltstone.coordinator.group.consumer import ConsumerGroup
 from siltstone.coordinator.group.consumer_member import JOIN_EPOCH, ConsumerMember, MemberState
 from siltstone.coordinator.group.consumer_records import ClassicInfo, Places
+from siltstone.coordinator.group.consumer_state import Heartbeat
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
 from siltstone.coordinator.group.migration import encode_share, share_version

@@ -14,7 +14,8 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from siltstone.clock import Clock
-from siltstone.coordinator.group.classic import ClassicGroup, Timing
+from siltstone.coordinator.group.classic import ClassicGroup
+from siltstone.coordinator.group.classic_state import ClassicState, Timing
 from siltstone.coordinator.group.config import GroupConfig
 from siltstone.coordinator.group.consumer import ConsumerGroup
 from siltstone.coordinator.group.consumer_records import Key, Kind, decode_key
@@ -180,11 +181,11 @@ class GroupRegistry:
         except (StorageError, UnknownTopicError) as error:
             raise GroupError(ErrorCode.coordinator_not_available, str(error)) from error
 
-    def persist(self, group: ClassicGroup) -> None:
+    def persist(self, group: ClassicState) -> None:
         """Write a classic group down as it is."""
         self.write(group.group_id, [self._group_record(group)])
 
-    def _group_record(self, group: ClassicGroup) -> KeyedValue:
+    def _group_record(self, group: ClassicState) -> KeyedValue:
         value = GroupValue(
             group.protocol_type or "",
             group.generation,

@@ -12,9 +12,11 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from siltstone.coordinator.group import classic_members
-from siltstone.coordinator.group.classic import ClassicGroup, JoinRequest, SyncRequest
-from siltstone.coordinator.group.consumer import ConsumerGroup, Heartbeat, HeartbeatAnswer
+from siltstone.coordinator.group.classic import ClassicGroup
+from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
+from siltstone.coordinator.group.consumer import ConsumerGroup
 from siltstone.coordinator.group.consumer_member import JOIN_EPOCH
+from siltstone.coordinator.group.consumer_state import Heartbeat, HeartbeatAnswer
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
 from siltstone.coordinator.group.migration import can_downgrade, can_upgrade

@@ -122,7 +122,7 @@ def test_offsets_are_those_of_the_plain_rule(log: PartitionLog, steps: list[obje
                 if producer_id in plain.pending:
                     end(log, producer_id, kind)
                 plain.end(producer_id, kind)
-            case (list() as offsets, producer_id):
+            case (list() as offsets, (int() | None) as producer_id):
                 append(log, [record(k, o, i) for i, (k, o) in enumerate(offsets)], producer_id)
                 for key, offset in offsets:
                     plain.put(key, offset, producer_id)
