@@ -73,7 +73,7 @@ def owned(answer: Any, numbers: list[int]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_members_come_and_go_and_share_the_partitions(
+def test_members_come_and_go_and_the_broker_shares_out(
     served: ServedBroker, make_topic: MakeTopic, group: str, assignor: str
 ) -> None:
     topic = make_topic(4)
