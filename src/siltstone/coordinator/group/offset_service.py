@@ -192,10 +192,16 @@ class OffsetCoordinator:
         self._forget(group)
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Delete the offsets of a topic that is gone."""
+        """Delete the offsets of a topic that is gone; all state, if it is the one of groups."""
+        if topic == self._registry.topic.topic:
+            self._registry.clear()
         for group_id in list(self._registry.groups):
             store = self._registry.offsets(group_id)
-            self._delete(group_id, [key for key in store.keys(group_id) if key.topic == topic])
+            try:
+                self._delete(group_id, [key for key in store.keys(group_id) if key.topic == topic])
+            except GroupError as error:
+                # They expire, or are deleted with their group.
+                logger.error("offsets of %s in group %s stay: %s", topic, group_id, error)
 
     def _delete(self, group_id: str, keys: Sequence[OffsetKey]) -> None:
         store = self._registry.offsets(group_id)

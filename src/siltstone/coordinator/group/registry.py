@@ -271,6 +271,14 @@ class GroupRegistry:
             members=(_member(m, value.protocol) for m in value.members),
         )
 
+    def clear(self) -> None:
+        """Forget everything: the topic that it was written down in is gone."""
+        for group in self.groups.values():
+            group.abandon(ErrorCode.not_coordinator)
+        self.groups.clear()
+        self._stores.clear()
+        self._unread.clear()
+
     def resume(self, now_ms: int) -> Iterable[Group]:
         """Give all members time to be heard of, and return the groups that have some."""
         for group in self.groups.values():
