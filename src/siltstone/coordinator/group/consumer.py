@@ -247,7 +247,8 @@ class ConsumerGroup(ConsumerState):
             for member in members.values()
         ]
         counts = {info.topic_id: info.partition_count for info in topics.values()}
-        renewed = ASSIGNORS[self.assignor_name()](assignable, counts)
+        assign = ASSIGNORS[self._choose_assignor(members.values())]
+        renewed = assign(assignable, counts)
         for member_id, places in renewed.items():
             if places != target.get(member_id):
                 records.append(self._record(Kind.TARGET_MEMBER, member_id, encode_target(places)))

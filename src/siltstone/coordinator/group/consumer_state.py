@@ -132,8 +132,11 @@ class ConsumerState:
 
     def assignor_name(self) -> str:
         """Return the assignor that most members want, or the default."""
+        return self._choose_assignor(self.members.values())
+
+    def _choose_assignor(self, members: Iterable[ConsumerMember]) -> str:
         votes: dict[str, int] = {}
-        for member in self.members.values():
+        for member in members:
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + 1
         default = self._config().group_consumer_assignors.split(",")[0].strip()

@@ -58,6 +58,7 @@ class Driven:
     """A group, its clients, and what it has written down."""
 
     now_ms: int = 0
+    assignor: str | None = None
     topics: GrowingTopics = field(default_factory=GrowingTopics)
     records: list[KeyedValue] = field(default_factory=list)
     clients: dict[str, Client] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class Driven:
                 NOBODY,
                 rebalance_timeout_ms=REBALANCE_MS if joins else None,
                 topics=("t",) if joins else None,
+                assignor=self.assignor if joins else None,
                 owned=client.owned,
             ),
             self.now_ms,
@@ -170,6 +172,16 @@ def test_an_answer_that_was_lost_is_asked_for_again() -> None:
     with pytest.raises(GroupError) as refused:
         driven.beat("a")
     assert refused.value.code is ErrorCode.fenced_member_epoch
+
+
+@pytest.mark.parametrize(("assignor", "expected"), [("range", [2, 3]), ("uniform", [0, 1])])
+def test_the_assignor_is_the_one_that_members_want(assignor: str, expected: list[int]) -> None:
+    driven = Driven(assignor=assignor)
+    for member_id in "ba":  # A range goes by names; what is uniform, by who has what already.
+        driven.beat(member_id)
+
+    assert numbers(driven.group.target["b"]) == expected
+    assert driven.group.assignor_name() == assignor
 
 
 def test_nothing_has_happened_if_it_cannot_be_written_down() -> None:
