@@ -15,7 +15,6 @@ QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "group.consumer.heartbeat.interval.ms": "100",
-    "group.consumer.session.timeout.ms": "1500",
     "offsets.topic.num.partitions": "3",
 }
 

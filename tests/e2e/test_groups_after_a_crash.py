@@ -16,8 +16,7 @@ from tests.support.serving import ServedBroker
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    settings = {**QUICK_GROUPS, "group.consumer.session.timeout.ms": "60000"}
-    with ServedBroker(tmp_path_factory.mktemp("groups") / "logs", settings) as broker:
+    with ServedBroker(tmp_path_factory.mktemp("groups") / "logs", QUICK_GROUPS) as broker:
         yield broker.start()
 
 

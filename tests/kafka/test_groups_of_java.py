@@ -18,8 +18,7 @@ GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    settings = {**QUICK_GROUPS, "group.consumer.session.timeout.ms": "45000"}
-    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", settings) as broker:
+    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", QUICK_GROUPS) as broker:
         yield broker.start()
 
 

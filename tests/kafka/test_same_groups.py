@@ -1,7 +1,6 @@
 """The tests of groups that any broker must pass, against a real Kafka: ours answers the same.
 
-Left out: a pattern finds new topics within a second here, within ten minutes in Kafka; and a broker
-that Kafka's tests share gives up a silent member of the consumer protocol later than ours.
+Left out: a pattern finds new topics within a second here, within ten minutes in Kafka.
 """
 
 from tests.clients import (
