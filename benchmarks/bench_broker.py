@@ -349,6 +349,16 @@ def compare_costs(result: CaseResult) -> dict[str, Any]:
     return found
 
 
+def note(report: Report, name: str, result: CaseResult | None) -> None:
+    """Write down what a row cost both sides, if it was measured."""
+    if result is None:
+        return
+    costs = compare_costs(result)
+    report.notes[name] = costs
+    for cost, values in costs.items():
+        print(f"  {cost}: silt {values['silt']:.4g}, kafka {values['kafka']:.4g}", flush=True)
+
+
 class Rows:
     """Measures one row after the other, and writes each down as soon as it is there."""
 
@@ -363,10 +373,7 @@ class Rows:
         if not self._report.options.wants_row(case.name):
             return
         result = self._report.measure(case, _ROUNDS)
-        costs = compare_costs(result)
-        self._report.notes[case.name] = costs
-        for cost, values in costs.items():
-            print(f"  {cost}: silt {values['silt']:.4g}, kafka {values['kafka']:.4g}", flush=True)
+        note(self._report, case.name, result)
         self._report.write()
 
     def produce(self, workload: Produce) -> None:

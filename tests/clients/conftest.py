@@ -14,6 +14,7 @@ MakeTopic = Callable[..., str]
 QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "100",
     "offsets.topic.num.partitions": "3",
 }
 

@@ -26,6 +26,7 @@ REFUSALS = {
     wire.DESCRIBE_GROUPS: ErrorCode.group_id_not_found,
     wire.TXN_OFFSET_COMMIT: ErrorCode.unknown_topic_or_partition,
     wire.DELETE_GROUPS: ErrorCode.group_id_not_found,
+    wire.CONSUMER_GROUP_DESCRIBE: ErrorCode.group_id_not_found,
     wire.OFFSET_DELETE: ErrorCode.group_id_not_found,
 }
 IN_TRANSACTION = {
@@ -263,6 +264,18 @@ def values_for(api_key: int, topic: str, topic_id: Any) -> dict[str, Any]:
             "include_fenced_brokers": False,
         },
         wire.DESCRIBE_PRODUCERS: {"topics": [{"name": topic, "partition_indexes": [0]}]},
+        wire.CONSUMER_GROUP_HEARTBEAT: {
+            "group_id": topic + "-new",
+            "member_id": "me",
+            "member_epoch": 0,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": [topic],
+            "topic_partitions": (),
+        },
+        wire.CONSUMER_GROUP_DESCRIBE: {
+            "group_ids": ["nothing"],
+            "include_authorized_operations": True,
+        },
         wire.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "cursor": None},
     }
     return by_key[api_key]
@@ -326,6 +339,9 @@ def check_content(api_key: int, version: int, answer: Any, topic: str) -> None:
         assert answer.generation_id == 1
         assert answer.leader == answer.member_id
         assert [m.metadata for m in answer.members] == [b"about me"]
+    elif api_key == wire.CONSUMER_GROUP_HEARTBEAT:
+        (share,) = answer.assignment.topic_partitions
+        assert (answer.member_epoch, share.partitions) == (1, (0,))
     elif api_key == wire.OFFSET_FETCH:
         (topics,) = (g.topics for g in answer.groups) if version >= 8 else (answer.topics,)
         assert topics[0].partitions[0].committed_offset == -1

@@ -136,7 +136,7 @@ def test_what_was_committed_is_where_the_next_one_goes_on(
                     value = record.value()
                     assert value is not None
                     values.append(int(value))
-                    consumer.commit(record, asynchronous=False)
+                    consumer.commit(message=record, asynchronous=False)
         return values
 
     assert sorted(read(7) + read(13)) == list(range(20))
@@ -229,7 +229,7 @@ def test_a_static_member_comes_back_to_its_share_and_fences_the_one_before(
 
         assert again.assignment() == share
         assert not revoked  # There was no rebalance.
-        with pytest.raises(KafkaException, match="FENCED_INSTANCE_ID|_FATAL"):
+        with pytest.raises(KafkaException, match=r"FENCED_INSTANCE_ID|_FATAL"):
             one.commit(offsets=[TopicPartition(topic, share[0].partition, 0)], asynchronous=False)
 
 

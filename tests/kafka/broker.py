@@ -39,6 +39,12 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    # The target of a group is there when a heartbeat is answered, not some time later.
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.assignor.offload.enable": "false",
     "num.network.threads": "1",
     "num.io.threads": "2",
     # The cleaner's map is allocated at start; the default of 128 MiB does not fit the small heap.

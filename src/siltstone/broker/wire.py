@@ -52,6 +52,8 @@ DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
@@ -99,6 +101,8 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         DESCRIBE_PRODUCERS: Versions(0, 0),
         DESCRIBE_TRANSACTIONS: Versions(0, 0),
         LIST_TRANSACTIONS: Versions(0, 2),
+        CONSUMER_GROUP_HEARTBEAT: Versions(0, 1),
+        CONSUMER_GROUP_DESCRIBE: Versions(0, 1),
         DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
     }
 )

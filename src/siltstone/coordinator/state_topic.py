@@ -15,8 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 from siltstone.clock import Clock
 from siltstone.errors import TopicExistsError
+from siltstone.log.append_info import AppendInfo
 from siltstone.log.origin import AppendOrigin
-from siltstone.log.partition_log import AppendInfo, PartitionLog
+from siltstone.log.partition_log import PartitionLog
 from siltstone.log.reading import Isolation
 from siltstone.records.batch import Batch
 from siltstone.records.builder import build_batch

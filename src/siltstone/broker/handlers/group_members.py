@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 from siltstone.broker.broker import Broker
 from siltstone.broker.messages import Values, milliseconds
 from siltstone.broker.wire import Request
-from siltstone.coordinator.group.classic import JoinRequest, SyncRequest
+from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
 from siltstone.coordinator.group.members import ClientOrigin, ProtocolOffer
 
 _FIRST_WITH_KNOWN_IDS: Final = 4

@@ -8,7 +8,8 @@ from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import code_of, describe
 from siltstone.broker.messages import Values
 from siltstone.broker.wire import Request
-from siltstone.coordinator.group.classic import ClassicGroup, State
+from siltstone.coordinator.group.classic import ClassicGroup
+from siltstone.coordinator.group.classic_state import State
 from siltstone.coordinator.group.errors import GroupError
 
 # Without access control everybody may do everything that a group knows.
@@ -78,7 +79,7 @@ def handle_list(broker: Broker, request: Request) -> Values:
         {
             "group_id": group.group_id,
             "protocol_type": group.protocol_type or "",
-            "group_state": group.state.value,
+            "group_state": group.state_name,
             "group_type": group.group_type,
         }
         for group in broker.groups.groups()

@@ -14,162 +14,32 @@ an instance id may come back as a new member and take its place without a rebala
 Times in `now_ms` count from anywhere, and only go forward; `clock` tells the time of day.
 """
 
-import enum
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from siltstone.clock import Clock
+from siltstone.coordinator.group.classic_state import (
+    ClassicState,
+    JoinRequest,
+    State,
+    SyncRequest,
+    refusal,
+)
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import (
-    ClientOrigin,
     JoinAnswer,
-    JoinedMember,
     JoinReply,
     Member,
-    ProtocolOffer,
     SyncAnswer,
     SyncReply,
 )
-from siltstone.coordinator.group.subscription import CONSUMER, find_topics
 
 _NEW_MEMBER_MS: Final = 300_000  # a first join may wait so long for its answer
 
 
-class State(enum.Enum):
-    """The states of a group, by the names that clients are told."""
-
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-class Timing(NamedTuple):
-    """How long the first members wait for others, and how many there may be."""
-
-    initial_rebalance_delay_ms: int
-    max_size: int
-
-
-class JoinRequest(NamedTuple):
-    """A member that wants to be in the next generation."""
-
-    member_id: str
-    instance_id: str | None
-    origin: ClientOrigin
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: tuple[ProtocolOffer, ...]
-    needs_known_id: bool  # a new member is given its id first, and joins with it then
-    takes_skip_assignment: bool
-
-
-class SyncRequest(NamedTuple):
-    """A member that has joined, and asks for its share; the leader gives those of all."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-    protocol_type: str | None
-    protocol: str | None
-    assignments: Mapping[str, bytes]
-
-
-class ClassicGroup:
-    """The members of a group, and how far their rebalance has come.
-
-    `persist` writes the group down as it is; it raises if it cannot, and then nothing has happened.
-    """
-
-    def __init__(
-        self,
-        group_id: str,
-        timing: Callable[[], Timing],
-        clock: Clock,
-        make_member_id: Callable[[str], str],
-        persist: Callable[["ClassicGroup"], None],
-    ) -> None:
-        self.group_id: Final = group_id
-        self._timing = timing
-        self._clock = clock
-        self._make_member_id = make_member_id
-        self._persist = persist
-        self.state = State.EMPTY
-        self.state_since_ms = clock.now_ms()  # the time of day
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self._statics: dict[str, str] = {}  # instance id -> member id
-        self._promised: dict[str, int] = {}  # ids given to members that are to join -> until when
-        self._unsynced: set[str] = set()
-        self._join_deadline_ms: int | None = None
-        self._sync_deadline_ms: int | None = None
-        self._initial_wait_left_ms: int | None = None  # only while the first members gather
-        self._has_newcomer = False
-
-    # Looking
-
-    @property
-    def group_type(self) -> str:
-        """The protocol of its members, by the name that clients are told."""
-        return "Classic"
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody is in it, or about to be."""
-        return self.state in (State.EMPTY, State.DEAD) and not self._promised
-
-    def next_deadline_ms(self) -> int | None:
-        """Return when `handle_time` has something to do, if nothing happens before."""
-        times = [m.deadline_ms for m in self.members.values()]
-        times += self._promised.values()
-        times += [t for t in (self._join_deadline_ms, self._sync_deadline_ms) if t is not None]
-        return min(times, default=None)
-
-    def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that consumers read; None if the members are something else."""
-        if self.protocol_type != CONSUMER:
-            return None
-        found: set[str] = set()
-        for member in self.members.values():
-            # In the time between two generations the first of its offers has to do.
-            topics = find_topics(member.metadata_for(self.protocol) or member.protocols[0].metadata)
-            if topics is None:
-                return None
-            found |= topics
-        return frozenset(found)
-
-    def restore(
-        self,
-        *,
-        generation: int,
-        protocol_type: str | None,
-        protocol: str | None,
-        leader: str | None,
-        state_since_ms: int,
-        members: Iterable[Member],
-    ) -> None:
-        """Become what was written down; `resume` is to follow before anybody is served."""
-        self.members = {m.member_id: m for m in members}
-        self._statics = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id}
-        self.generation = generation
-        self.protocol_type = protocol_type or None
-        self.protocol = protocol
-        self.leader = leader
-        self.state = State.STABLE if self.members else State.EMPTY
-        self.state_since_ms = state_since_ms
-
-    def resume(self, now_ms: int) -> None:
-        """Give all members their session's time to be heard of, after a restart."""
-        for member in self.members.values():
-            self._touch(member, now_ms)
+class ClassicGroup(ClassicState):
+    """How far the rebalance of a group has come, and what happens next."""
 
     # Joining
 
@@ -177,9 +47,9 @@ class ClassicGroup:
         """Take a member in; it is answered when the generation begins, or at once if refused."""
         try:
             if self.state is State.DEAD:
-                raise _refusal(ErrorCode.coordinator_not_available, self.group_id, "is deleted")
+                raise refusal(ErrorCode.coordinator_not_available, self.group_id, "is deleted")
             if not self._supports(request):
-                raise _refusal(
+                raise refusal(
                     ErrorCode.inconsistent_group_protocol,
                     self.group_id,
                     f"has no protocol in common with {request.protocol_type} "
@@ -191,27 +61,6 @@ class ClassicGroup:
                 self._join_unknown(request, now_ms, reply)
         except GroupError as error:
             reply(JoinAnswer(error.code, request.member_id))
-
-    def _supports(self, request: JoinRequest) -> bool:
-        if not request.protocol_type or not request.protocols:
-            return False
-        if self.state is State.EMPTY or not self.members:
-            return True
-        return request.protocol_type == self.protocol_type and any(
-            p.name in self._common_protocols() for p in request.protocols
-        )
-
-    def _common_protocols(self) -> list[str]:
-        """Return the protocols that all members have, in the order of the first member."""
-        counts = Counter(p.name for m in self.members.values() for p in m.protocols)
-        return [name for name, count in counts.items() if count == len(self.members)]
-
-    def _check_room(self, is_promised: bool) -> None:
-        size = len(self.members) + len(self._promised) - is_promised
-        if size >= self._timing().max_size:
-            raise _refusal(
-                ErrorCode.group_max_size_reached, self.group_id, f"has {size} members: it is full"
-            )
 
     def _join_unknown(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         member_id = self._make_member_id(request.instance_id or request.origin.client_id)
@@ -333,6 +182,10 @@ class ClassicGroup:
 
     # The rebalance
 
+    def rebalance(self, now_ms: int) -> None:
+        """Have everybody join again."""
+        self._begin_rebalance(now_ms)
+
     def _begin_rebalance(self, now_ms: int) -> None:
         if self.state is State.COMPLETING:
             for member in self.members.values():
@@ -353,9 +206,6 @@ class ClassicGroup:
             return
         self._join_deadline_ms = now_ms + timeout_ms
         self._maybe_complete_join(now_ms)
-
-    def _rebalance_timeout_ms(self) -> int:
-        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def _maybe_complete_join(self, now_ms: int) -> None:
         if (
@@ -393,42 +243,6 @@ class ClassicGroup:
             self._touch(member, now_ms)
             member.answer_join(self._join_answer(member))
 
-    def _elect_leader(self) -> bool:
-        """See that the leader is one that has joined; False if nobody has."""
-        if self.leader in self.members and self.members[self.leader].join_reply is not None:
-            return True
-        joined = next((m for m in self.members.values() if m.join_reply is not None), None)
-        if joined is None:
-            return False
-        self.leader = joined.member_id
-        return True
-
-    def _choose_protocol(self) -> str:
-        """Return what most members like best of the protocols that all have."""
-        common = self._common_protocols()
-        votes = Counter(
-            next(p.name for p in member.protocols if p.name in common)
-            for member in self.members.values()
-        )
-        return max(common, key=lambda name: votes[name])
-
-    def _join_answer(self, member: Member) -> JoinAnswer:
-        members: tuple[JoinedMember, ...] = ()
-        if member.member_id == self.leader:
-            members = tuple(
-                JoinedMember(m.member_id, m.instance_id, m.metadata_for(self.protocol))
-                for m in self.members.values()
-            )
-        return JoinAnswer(
-            ErrorCode.none,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            self.leader or "",
-            members,
-        )
-
     # Syncing
 
     def handle_sync(self, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
@@ -439,13 +253,13 @@ class ClassicGroup:
             if request.protocol_type not in (None, self.protocol_type) or (
                 request.protocol not in (None, self.protocol)
             ):
-                raise _refusal(
+                raise refusal(
                     ErrorCode.inconsistent_group_protocol,
                     self.group_id,
                     f"uses {self.protocol_type} {self.protocol}",
                 )
             if self.state is State.PREPARING:
-                raise _refusal(ErrorCode.rebalance_in_progress, self.group_id, "is rebalancing")
+                raise refusal(ErrorCode.rebalance_in_progress, self.group_id, "is rebalancing")
         except GroupError as error:
             reply(SyncAnswer(error.code))
             return
@@ -476,9 +290,6 @@ class ClassicGroup:
             if member.sync_reply is not None:
                 self._touch(member, now_ms)
                 member.answer_sync(self._sync_answer(member))
-
-    def _sync_answer(self, member: Member) -> SyncAnswer:
-        return SyncAnswer(ErrorCode.none, self.protocol_type, self.protocol, member.assignment)
 
     # Staying, and leaving
 
@@ -568,70 +379,3 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
         member.answer_join(JoinAnswer(ErrorCode.unknown_member_id, member.member_id))
         member.answer_sync(SyncAnswer(ErrorCode.unknown_member_id))
-
-    def abandon(self) -> None:
-        """Answer all who wait, as the broker stops: they find the group where it goes on."""
-        for member in self.members.values():
-            member.answer_join(JoinAnswer(ErrorCode.not_coordinator, member.member_id))
-            member.answer_sync(SyncAnswer(ErrorCode.not_coordinator))
-
-    # Checks
-
-    def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, is_transactional: bool
-    ) -> None:
-        """Raise unless somebody may commit offsets now, who may be no member at all."""
-        if self.state is State.DEAD:
-            raise _refusal(ErrorCode.coordinator_not_available, self.group_id, "is deleted")
-        if generation < 0 and self.state is State.EMPTY:
-            return
-        if generation >= 0 or member_id or instance_id is not None:
-            self._get_member(member_id, instance_id)
-            self._check_generation(generation)
-        elif not is_transactional:
-            raise _refusal(
-                ErrorCode.unknown_member_id, self.group_id, "has members, and only they commit"
-            )
-        if not is_transactional and self.state is State.COMPLETING:
-            raise _refusal(ErrorCode.rebalance_in_progress, self.group_id, "is rebalancing")
-
-    def touch(self, member_id: str, now_ms: int) -> None:
-        """Learn that a member lives from something else than a heartbeat."""
-        member = self.members.get(member_id)
-        if member is not None:
-            self._touch(member, now_ms)
-
-    def _touch(self, member: Member, now_ms: int) -> None:
-        member.deadline_ms = now_ms + member.session_timeout_ms
-
-    def _get_member(self, member_id: str, instance_id: str | None) -> Member:
-        if instance_id is not None:
-            known_id = self._statics.get(instance_id)
-            if known_id is not None and known_id != member_id:
-                raise _refusal(
-                    ErrorCode.fenced_instance_id,
-                    self.group_id,
-                    f"knows instance {instance_id} as {known_id} now, not as {member_id}",
-                )
-        member = self.members.get(member_id)
-        if member is None or (instance_id is not None and member.instance_id != instance_id):
-            raise _refusal(
-                ErrorCode.unknown_member_id, self.group_id, f"has no member {member_id!r}"
-            )
-        return member
-
-    def _check_generation(self, generation: int) -> None:
-        if generation != self.generation:
-            raise _refusal(
-                ErrorCode.illegal_generation,
-                self.group_id,
-                f"is at generation {self.generation}, not {generation}",
-            )
-
-    def _enter(self, state: State) -> None:
-        self.state = state
-        self.state_since_ms = self._clock.now_ms()
-
-
-def _refusal(code: ErrorCode, group_id: str, what: str) -> GroupError:
-    return GroupError(code, f"group {group_id} {what}")

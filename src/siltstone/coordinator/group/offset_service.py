@@ -7,12 +7,10 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from siltstone.coordinator.group.classic import ClassicGroup, State
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.records import (
     OffsetKey,
     OffsetValue,
-    encode_group_key,
     encode_offset_key,
     encode_offset_value,
 )
@@ -194,10 +192,16 @@ class OffsetCoordinator:
         self._forget(group)
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Delete the offsets of a topic that is gone."""
+        """Delete the offsets of a topic that is gone; all state, if it is the one of groups."""
+        if topic == self._registry.topic.topic:
+            self._registry.clear()
         for group_id in list(self._registry.groups):
             store = self._registry.offsets(group_id)
-            self._delete(group_id, [key for key in store.keys(group_id) if key.topic == topic])
+            try:
+                self._delete(group_id, [key for key in store.keys(group_id) if key.topic == topic])
+            except GroupError as error:
+                # They expire, or are deleted with their group.
+                logger.error("offsets of %s in group %s stay: %s", topic, group_id, error)
 
     def _delete(self, group_id: str, keys: Sequence[OffsetKey]) -> None:
         store = self._registry.offsets(group_id)
@@ -210,8 +214,7 @@ class OffsetCoordinator:
 
     def _forget(self, group: Group) -> None:
         group_id = group.group_id
-        self._registry.write(group_id, [KeyedValue(encode_group_key(group_id), None)])
-        group.state = State.DEAD
+        self._registry.write(group_id, group.deletion_records())
         del self._registry.groups[group_id]
 
     # Time
@@ -229,14 +232,9 @@ class OffsetCoordinator:
         retention_ms = self._registry.config.offsets_retention_minutes * _MINUTE_MS
         group_id = group.group_id
         store = self._registry.offsets(group_id)
-        unused_since_ms = None
-        if group.protocol_type is not None:
-            if group.state is State.EMPTY:
-                unused_since_ms = group.state_since_ms
-                if unused_since_ms >= 0 and now_ms - unused_since_ms < retention_ms:
-                    return
-            elif group.state is not State.STABLE or group.subscribed_topics() is None:
-                return
+        oldest_ms = group.expiry_base_ms(0)
+        if oldest_ms is None or now_ms - oldest_ms < retention_ms:
+            return  # Whatever the time of a commit is.
         used = _protected_topics(group)
         pending = store.pending_keys(group_id)
         doomed = []
@@ -246,10 +244,8 @@ class OffsetCoordinator:
             if value.expire_time_ms >= 0:
                 is_over = now_ms >= value.expire_time_ms
             else:
-                since_ms = value.commit_time_ms
-                if unused_since_ms is not None and unused_since_ms >= 0:
-                    since_ms = unused_since_ms
-                is_over = now_ms - since_ms >= retention_ms
+                since_ms = group.expiry_base_ms(value.commit_time_ms)
+                is_over = since_ms is not None and now_ms - since_ms >= retention_ms
             if is_over:
                 doomed.append(key)
         self._delete(group_id, doomed)
@@ -257,9 +253,9 @@ class OffsetCoordinator:
             self._forget(group)
 
 
-def _protected_topics(group: ClassicGroup) -> frozenset[str]:
+def _protected_topics(group: Group) -> frozenset[str]:
     """Return the topics whose offsets members need; raise if that cannot be known."""
-    if group.state is State.EMPTY:
+    if group.is_empty:
         return frozenset()
     topics = group.subscribed_topics()
     if topics is None:

@@ -14,11 +14,19 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from siltstone.clock import Clock
-from siltstone.coordinator.group.classic import ClassicGroup, Timing
+from siltstone.coordinator.group.classic import ClassicGroup
+from siltstone.coordinator.group.classic_state import ClassicState, Timing
 from siltstone.coordinator.group.config import GroupConfig
+from siltstone.coordinator.group.consumer import ConsumerGroup
+from siltstone.coordinator.group.consumer_records import Key, Kind, decode_key
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.loading import OtherRecord, load_partition
 from siltstone.coordinator.group.members import ClientOrigin, Member, ProtocolOffer
+from siltstone.coordinator.group.migration import (
+    common_protocol,
+    downgraded_members,
+    upgraded_members,
+)
 from siltstone.coordinator.group.offsets import OffsetStore
 from siltstone.coordinator.group.records import (
     GROUP_KEY,
@@ -29,13 +37,16 @@ from siltstone.coordinator.group.records import (
     encode_group_key,
     encode_group_value,
 )
+from siltstone.coordinator.group.subscription import CONSUMER
 from siltstone.coordinator.group.topics import Topics
 from siltstone.coordinator.state_topic import KeyedValue, StateTopic, TransactionalProducer
 from siltstone.errors import DecodeError, StorageError, UnknownTopicError
 
 logger = logging.getLogger(__name__)
 
-Group = ClassicGroup
+_CONSUMER_KINDS: Final = frozenset(Kind)
+
+Group = ClassicGroup | ConsumerGroup
 
 
 class GroupRegistry:
@@ -86,9 +97,71 @@ class GroupRegistry:
 
     def create_classic(self, group_id: str) -> ClassicGroup:
         """Make a group without members; nothing is written before something happens in it."""
-        group = ClassicGroup(group_id, self._timing, self.clock, make_member_id, self.persist)
+        group = self._make_classic(group_id)
         self.groups[group_id] = group
         return group
+
+    def _make_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._timing, self.clock, make_member_id, self.persist)
+
+    def create_consumer(self, group_id: str) -> ConsumerGroup:
+        """Make a group of the consumer protocol, without members."""
+        group = self._make_consumer(group_id)
+        self.groups[group_id] = group
+        return group
+
+    def _make_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id,
+            self._config,
+            self.topics,
+            self.clock.now_ms,
+            lambda records: self.write(group_id, records),
+        )
+
+    def upgrade(self, group: ClassicGroup, now_ms: int) -> ConsumerGroup:
+        """Make a classic group one of the consumer protocol, with all its members."""
+        group_id = group.group_id
+        try:
+            members = upgraded_members(group, self.topics)
+        except DecodeError as error:
+            raise GroupError(
+                ErrorCode.group_id_not_found, f"Group {group_id} cannot be upgraded: {error}"
+            ) from error
+        upgraded = self._make_consumer(group_id)
+        records = upgraded.adopt(members, group.generation)
+        self.write(group_id, [*group.deletion_records(), *records])
+        self.groups[group_id] = upgraded
+        upgraded.resume(now_ms)
+        group.abandon(ErrorCode.rebalance_in_progress)
+        logger.info("group %s has been upgraded to the consumer protocol", group_id)
+        return upgraded
+
+    def downgrade(self, group: ConsumerGroup, now_ms: int) -> ClassicGroup:
+        """Make a group whose members are all classic a classic group."""
+        group_id = group.group_id
+        protocol = common_protocol(group)
+        downgraded = self._make_classic(group_id)
+        members = downgraded_members(group, self.topics, protocol)
+        downgraded.restore(
+            generation=group.epoch,
+            protocol_type=CONSUMER,
+            protocol=protocol,
+            leader=members[0].member_id,
+            state_since_ms=self.clock.now_ms(),
+            members=members,
+        )
+        self.write(group_id, [*group.deletion_records(), self._group_record(downgraded)])
+        self.groups[group_id] = downgraded
+        downgraded.resume(now_ms)
+        downgraded.rebalance(now_ms)
+        logger.info("group %s has been downgraded to the classic protocol", group_id)
+        return downgraded
+
+    def delete(self, group: Group) -> None:
+        """Forget a group; its offsets stay."""
+        self.write(group.group_id, group.deletion_records())
+        del self.groups[group.group_id]
 
     def _timing(self) -> Timing:
         config = self.config
@@ -108,8 +181,11 @@ class GroupRegistry:
         except (StorageError, UnknownTopicError) as error:
             raise GroupError(ErrorCode.coordinator_not_available, str(error)) from error
 
-    def persist(self, group: ClassicGroup) -> None:
+    def persist(self, group: ClassicState) -> None:
         """Write a classic group down as it is."""
+        self.write(group.group_id, [self._group_record(group)])
+
+    def _group_record(self, group: ClassicState) -> KeyedValue:
         value = GroupValue(
             group.protocol_type or "",
             group.generation,
@@ -130,8 +206,7 @@ class GroupRegistry:
                 for m in group.members.values()
             ),
         )
-        record = KeyedValue(encode_group_key(group.group_id), encode_group_value(value))
-        self.write(group.group_id, [record])
+        return KeyedValue(encode_group_key(group.group_id), encode_group_value(value))
 
     # After a restart
 
@@ -162,15 +237,29 @@ class GroupRegistry:
                 self.create_classic(group_id)
 
     def _take(self, record: OtherRecord) -> None:
-        if record.kind != GROUP_KEY:
+        if record.kind == GROUP_KEY:
+            self._take_classic(decode_group_key(record.key), record.value)
+        elif record.kind in _CONSUMER_KINDS:
+            self._take_consumer(decode_key(record.key), record.value)
+        else:
             # Of another kind of group, or from a Kafka that is yet to come.
             logger.debug("a record of kind %d is left alone", record.kind)
+
+    def _take_classic(self, group_id: str, value: bytes | None) -> None:
+        if value is not None:
+            self._restore(self.create_classic(group_id), decode_group_value(value))
+        elif isinstance(self.groups.get(group_id), ClassicGroup):
+            del self.groups[group_id]
+
+    def _take_consumer(self, key: Key, value: bytes | None) -> None:
+        group = self.groups.get(key.group_id)
+        if value is None and not isinstance(group, ConsumerGroup):
             return
-        group_id = decode_group_key(record.key)
-        if record.value is None:
-            self.groups.pop(group_id, None)
-        else:
-            self._restore(self.create_classic(group_id), decode_group_value(record.value))
+        if not isinstance(group, ConsumerGroup):
+            group = self.create_consumer(key.group_id)
+        group.take(key, value)
+        if key.kind is Kind.GROUP and value is None:
+            del self.groups[key.group_id]
 
     def _restore(self, group: ClassicGroup, value: GroupValue) -> None:
         group.restore(
@@ -181,6 +270,14 @@ class GroupRegistry:
             state_since_ms=value.state_since_ms,
             members=(_member(m, value.protocol) for m in value.members),
         )
+
+    def clear(self) -> None:
+        """Forget everything: the topic that it was written down in is gone."""
+        for group in self.groups.values():
+            group.abandon(ErrorCode.not_coordinator)
+        self.groups.clear()
+        self._stores.clear()
+        self._unread.clear()
 
     def resume(self, now_ms: int) -> Iterable[Group]:
         """Give all members time to be heard of, and return the groups that have some."""

@@ -11,10 +11,16 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from siltstone.coordinator.group.classic import ClassicGroup, JoinRequest, SyncRequest
+from siltstone.coordinator.group import classic_members
+from siltstone.coordinator.group.classic import ClassicGroup
+from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
+from siltstone.coordinator.group.consumer import ConsumerGroup
+from siltstone.coordinator.group.consumer_member import JOIN_EPOCH
+from siltstone.coordinator.group.consumer_state import Heartbeat, HeartbeatAnswer
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
-from siltstone.coordinator.group.registry import Group, GroupRegistry
+from siltstone.coordinator.group.migration import can_downgrade, can_upgrade
+from siltstone.coordinator.group.registry import Group, GroupRegistry, make_member_id
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +42,7 @@ class GroupCoordinator:
         """Stop all timers, and send away all who wait."""
         self._is_closed = True
         for group in self.groups():
-            group.abandon()
+            group.abandon(ErrorCode.not_coordinator)
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -58,6 +64,11 @@ class GroupCoordinator:
                     f"a session timeout of {request.session_timeout_ms} ms",
                 )
             group = self.registry.find(group_id)
+            if isinstance(group, ConsumerGroup):
+                if not group.is_empty:
+                    return self._join_consumer_group(group, request)
+                self.registry.delete(group)
+                group = None
             if group is None:
                 if request.member_id:
                     raise _unknown_member(group_id, request.member_id)
@@ -69,10 +80,20 @@ class GroupCoordinator:
         self._watch(group)
         return await future
 
+    def _join_consumer_group(self, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
+        new_id = make_member_id(request.instance_id or request.origin.client_id)
+        try:
+            return classic_members.join(group, request, new_id, self.registry.topics, _now_ms())
+        finally:
+            self._watch(group)
+
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
         """Return the share of a member, once the leader has sent it."""
         try:
             self._check_name(group_id)
+            found = self.registry.find(group_id)
+            if isinstance(found, ConsumerGroup):
+                return classic_members.sync(found, request, self.registry.topics, _now_ms())
             group = self._get(group_id, request.member_id)
         except GroupError as error:
             return SyncAnswer(error.code)
@@ -91,6 +112,11 @@ class GroupCoordinator:
         """Learn that a member lives, and tell it what it has to know."""
         try:
             self._check_name(group_id)
+            found = self.registry.find(group_id)
+            if isinstance(found, ConsumerGroup):
+                return classic_members.heartbeat(
+                    found, member_id, instance_id, generation, _now_ms()
+                )
             group = self._get(group_id, member_id)
         except GroupError as error:
             return error.code
@@ -107,9 +133,45 @@ class GroupCoordinator:
         group = self.registry.find(group_id)
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leavers)
+        if isinstance(group, ConsumerGroup):
+            found = classic_members.leave(group, leavers)
+            self._maybe_downgrade(group)
+            return found
         codes = group.handle_leave(leavers, _now_ms())
         self._watch(group)
         return codes
+
+    # The consumer protocol
+
+    def consumer_heartbeat(self, group_id: str, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        """Learn that a member lives and what it wants, and tell it what it has."""
+        self._check_name(group_id)
+        group = self.registry.find(group_id)
+        if isinstance(group, ClassicGroup):
+            policy = self.registry.config.group_consumer_migration_policy
+            if heartbeat.epoch == JOIN_EPOCH and not group.is_empty and can_upgrade(group, policy):
+                group = self.registry.upgrade(group, _now_ms())
+            elif heartbeat.epoch != JOIN_EPOCH or not group.is_empty:
+                raise GroupError(
+                    ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group."
+                )
+            else:
+                self.registry.delete(group)
+                group = None
+        if group is None:
+            if heartbeat.epoch != JOIN_EPOCH:
+                raise GroupError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+            group = self.registry.create_consumer(group_id)
+        try:
+            return group.handle_heartbeat(heartbeat, _now_ms())
+        finally:
+            self._watch(group)
+            self._maybe_downgrade(group)
+
+    def _maybe_downgrade(self, group: ConsumerGroup) -> None:
+        policy = self.registry.config.group_consumer_migration_policy
+        if can_downgrade(group, policy):
+            self._watch(self.registry.downgrade(group, _now_ms()))
 
     def touch(self, group_id: str, member_id: str) -> None:
         """Learn that a member lives from something else than a heartbeat."""
@@ -120,15 +182,35 @@ class GroupCoordinator:
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise unless somebody may ask for the offsets of a group, which need not be there."""
         self._check_name(group_id)
+        group = self.registry.find(group_id)
+        if member_epoch >= 0 and member_id and isinstance(group, ConsumerGroup):
+            group.check_member(member_id, member_epoch)
 
     # Looking
 
     def describe(self, group_id: str) -> ClassicGroup:
         """Return a classic group; raise GroupError if there is none of that name."""
+        group = self._find_any(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise GroupError(
+                ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group."
+            )
+        return group
+
+    def describe_consumer(self, group_id: str) -> ConsumerGroup:
+        """Return a group of the consumer protocol; raise GroupError if there is none."""
+        group = self._find_any(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise GroupError(
+                ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group."
+            )
+        return group
+
+    def _find_any(self, group_id: str) -> Group:
         self._check_name(group_id)
         group = self.registry.find(group_id)
         if group is None:
-            raise GroupError(ErrorCode.group_id_not_found, f"group {group_id} not found.")
+            raise GroupError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
 
     def groups(self) -> Iterable[Group]:
@@ -159,6 +241,8 @@ class GroupCoordinator:
             return
         try:
             group.handle_time(_now_ms())
+            if isinstance(group, ConsumerGroup):
+                self._maybe_downgrade(group)
         except GroupError as error:
             logger.error("group %s: %s", group_id, error)
         self._watch(group)
@@ -172,7 +256,7 @@ class GroupCoordinator:
 
     def _get(self, group_id: str, member_id: str) -> ClassicGroup:
         group = self.registry.find(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             raise _unknown_member(group_id, member_id)
         return group
 
