@@ -46,13 +46,17 @@ class Threads:
         self, work: Callable[[_In], _Out], items: Iterable[_In], coming: deque[Future[_Out]]
     ) -> Iterator[_Out]:
         assert self._pool is not None
-        try:
-            for item in items:
-                coming.append(self._pool.submit(work, item))
-                if len(coming) > self._count:
+        iterator = iter(items)
+        while True:
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            except Exception:
+                # What is wrong with an item before this one comes first.
+                while coming:
                     yield coming.popleft().result()
-        except Exception:
-            # What is wrong with an item before this one comes first.
-            while coming:
+                raise
+            coming.append(self._pool.submit(work, item))
+            if len(coming) > self._count:
                 yield coming.popleft().result()
-            raise

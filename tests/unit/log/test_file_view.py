@@ -1,0 +1,69 @@
+"""Views of files: the bytes where they are, without a copy."""
+
+from pathlib import Path
+
+import pytest
+
+from siltstone.errors import LogDirOfflineError
+from siltstone.log import filesystem
+from siltstone.log.filesystem import File, FileSystem
+
+DATA = bytes(range(256)) * 100
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> File:
+    monkeypatch.setattr(filesystem, "_WINDOW_BYTES", 8192)
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    return FileSystem().open(path, writable=False)
+
+
+@pytest.mark.parametrize("position", [0, 1, 4095, 4096, 8191, 8192, 20_000, len(DATA) - 1])
+@pytest.mark.parametrize("count", [1, 100, 4096, 9000])
+def test_a_view_has_the_bytes_of_the_file(file: File, position: int, count: int) -> None:
+    assert file.view(position, count) == DATA[position : position + count]
+
+
+def test_views_outlive_the_windows_they_were_taken_from(file: File) -> None:
+    views = [file.view(position, 1000) for position in range(0, len(DATA), 1000)]
+    file.close()
+
+    assert b"".join(views) == DATA
+
+
+def test_a_view_beyond_the_end_is_short(file: File) -> None:
+    assert file.view(len(DATA) - 10, 100) == DATA[-10:]
+    assert file.view(len(DATA), 100) == b""
+    assert file.view(len(DATA) + 5000, 100) == b""
+
+
+def test_a_file_that_grows_is_seen_to_its_end(file: File) -> None:
+    assert file.view(len(DATA) - 10, 100) == DATA[-10:]
+    with file.path.open("ab") as other:
+        other.write(DATA)
+
+    assert file.view(len(DATA) - 10, 30_000) == (DATA + DATA)[len(DATA) - 10 :]
+
+
+def test_an_empty_file_has_an_empty_view(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    assert FileSystem().open(tmp_path / "empty", writable=False).view(0, 10) == b""
+
+
+def test_what_cannot_be_mapped_is_an_error_with_the_path(tmp_path: Path) -> None:
+    (tmp_path / "sealed").write_bytes(DATA)
+    file = FileSystem().open(tmp_path / "sealed", writable=False)
+    file.close()
+
+    with pytest.raises(LogDirOfflineError, match="sealed"):
+        file.view(0, 10)
+
+
+def test_a_system_that_does_not_know_the_call_copies(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)  # an unknown advice: EINVAL
+
+    assert file.view(100, 9000) == DATA[100:9100]
