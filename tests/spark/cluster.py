@@ -87,16 +87,16 @@ def _start(main: str, directory: Path, host: str, *arguments: str) -> subprocess
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
-def write_bare_python(directory: Path, *, path: str = "$PYTHONPATH") -> Path:
+def write_bare_python(directory: Path) -> Path:
     """Write a command that runs this Python with its packages, but without what is being tested.
 
     An editable install is a line in a `.pth` file, which `site` reads. With `-S` it is not run;
-    what lies in the directory of packages itself is found through the path, behind `path`.
+    what lies in the directory of packages itself is found through the path.
     """
     packages = sysconfig.get_path("purelib")
     command = directory / "bare-python"
     command.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{path}:{packages}" exec "{sys.executable}" -S "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n'
     )
     command.chmod(0o755)
     return command
