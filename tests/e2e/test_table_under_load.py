@@ -1,4 +1,4 @@
-"""10,000 lookups and scans while a producer appends and passes commit: none is wrong."""
+"""10,000 lookups and scans, and a follower, while a producer appends and passes commit."""
 
 import threading
 from collections.abc import Callable
@@ -126,15 +126,34 @@ def test_no_read_is_wrong_while_passes_commit_and_a_producer_writes(tmp_path: Pa
                 check(key, lows[key], state.get(b"key-%d" % key), highs[key])
             reads["scans"] += 1
 
+    followed: dict[bytes, bytes] = {}
+    positions: dict[int, int] = {}
+
+    def catch_up() -> None:
+        for change in table.follow(positions, waits=False):
+            positions[change.partition] = change.offset + 1
+            if change.value is None:
+                followed.pop(change.key, None)
+            else:
+                followed[change.key] = change.value
+
+    def follow() -> None:
+        while not done.wait(0.02):
+            catch_up()
+
     def read() -> None:
         try:
             run_all([look_up, look_up, scan])
         finally:
             done.set()
 
-    run_all([write, clean, read])
+    run_all([write, clean, read, follow])
+    catch_up()
+    last: dict[bytes, bytes] = {}
+    table.restore_into(last)
 
     assert reads["lookups"] == LOOKUPS
     assert reads["scans"] == SCANS
     assert len(passes) > 5
+    assert followed == last  # with all that passes took away before it was read
     manager.close()

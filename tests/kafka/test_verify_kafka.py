@@ -5,7 +5,7 @@ indexes that lookups leave: Kafka's cleaner must not mind them, and they not wha
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ import pytest
 
 from siltstone.cleaner.verify import Report, VerifyRequest, verify_partition
 from siltstone.clock import SystemClock
+from siltstone.errors import NotExactError
 from siltstone.ids import TopicPartition
 from siltstone.log import filenames
 from siltstone.log.checkpoint import parse_offsets
@@ -25,7 +26,7 @@ from siltstone.records.record import Record
 from siltstone.table.lookup import PartitionLookup
 from siltstone.table.reference import plain_view
 from siltstone.table.request import View, ViewRequest
-from siltstone.table.snapshot import open_snapshot
+from siltstone.table.snapshot import LogSnapshot, open_snapshot
 from siltstone.table.views import read_view
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.harness import Harness, ProducerScript
@@ -121,6 +122,41 @@ def test_the_table_of_what_kafka_cleaned_is_the_one_from_before(story: KafkaStor
         assert look_up_all(state.log_dir) == expected
 
 
+def test_a_past_state_of_what_kafka_cleaned_is_exact_or_refused(story: KafkaStory) -> None:
+    before, once = (
+        open_snapshot(LogReader([state.log_dir]), PARTITION) for state in (story.before, story.once)
+    )
+    end_offset = before.last_stable_offset
+    offsets = range(before.log_start_offset, end_offset + 1)
+
+    states = {
+        offset: state_of(plain_view(before, ViewRequest(end_offset=offset))) for offset in offsets
+    }
+    found = {offset: read_as_of(once, offset) for offset in offsets}
+
+    exact = {offset: state for offset, state in found.items() if state is not None}
+    assert exact == {offset: states[offset] for offset in exact}
+    assert min(exact) == once.first_dirty_offset > before.log_start_offset
+    assert max(exact) == end_offset
+
+
+def test_changes_lead_from_each_state_to_the_last_whatever_kafka_cleaned(story: KafkaStory) -> None:
+    before, once = (
+        open_snapshot(LogReader([state.log_dir]), PARTITION) for state in (story.before, story.once)
+    )
+    end_offset = before.last_stable_offset
+    last = state_of(plain_view(before, ViewRequest()))
+    for offset in range(before.log_start_offset, end_offset + 1):
+        state = state_of(plain_view(before, ViewRequest(end_offset=offset)))
+        request = ViewRequest(view=View.CHANGES, start_offset=offset, end_offset=end_offset)
+
+        # One pass has removed no tombstone yet: that takes another.
+        for row in read_view(once, request).to_reader().read_all().to_pylist():
+            state[row["key"]] = row["value"]
+
+        assert {key: value for key, value in state.items() if value is not None} == last
+
+
 @pytest.mark.parametrize(
     ("old", "new"), [("before", "once"), ("once", "twice"), ("before", "twice")]
 )
@@ -148,6 +184,19 @@ def test_kafka_has_met_what_a_pass_can_meet(story: KafkaStory) -> None:
     assert any(record is not None and record.is_tombstone for _, record in once)
     assert any(batch.header.is_control for batch, _ in once)
     assert list(story.once.directory.glob("*.txnindex"))
+
+
+def state_of(records: Sequence[Record]) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in records}
+
+
+def read_as_of(snapshot: LogSnapshot, offset: int) -> dict[bytes | None, bytes | None] | None:
+    """Return the state as of an offset; None if it is refused."""
+    try:
+        rows = read_view(snapshot, ViewRequest(end_offset=offset)).to_reader().read_all()
+    except NotExactError:
+        return None
+    return dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
 
 
 # Tampering

@@ -130,6 +130,7 @@ def test_a_count_is_that_of_the_records_themselves(seed: int, tmp_path: Path) ->
     assert counts.tombstones == sum(record.is_tombstone for record in last.values())
     assert counts.live_keys == len(last) - counts.tombstones
     assert counts.keyless == 0
+    assert counts.first_offset == (everything[0].offset if everything else None)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:10])

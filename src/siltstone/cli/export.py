@@ -47,6 +47,7 @@ def export(
                 "path": str(path),
                 "format": to.value,
                 "rows_changed": result.rows_changed,
+                "files_written": result.files_written,
                 "end_offsets": {str(n): offset for n, offset in result.end_offsets.items()},
             }
         )

@@ -41,6 +41,7 @@ def export_iceberg(
     made: Any = expressions
     ends = dict(known)
     changed = 0
+    before = _data_files(table)
     with table.transaction() as transaction:
         for number in partitions:
             delta = read_delta(reader, TopicPartition(topic, number), known.get(number))
@@ -57,7 +58,12 @@ def export_iceberg(
             if live.num_rows:
                 transaction.append(live.cast(schema))
         transaction.set_properties({OFFSETS_METADATA: json.dumps({topic: ends})})
-    return ExportResult(changed, 0, {number: ends[number] for number in partitions})
+    written = len(_data_files(table) - before)
+    return ExportResult(changed, written, {number: ends[number] for number in partitions})
+
+
+def _data_files(table: Any) -> set[str]:
+    return {task.file.file_path for task in table.scan().plan_files()}
 
 
 def _read_offsets(table: Any, topic: str) -> dict[int, int]:

@@ -18,6 +18,7 @@ from siltstone.cleaner.key_marks import KeyMarks
 from siltstone.cleaner.unpacking import is_compressed
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.partition_log import PartitionLog
+from siltstone.records.batch import read_batch
 from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.scan import Batches, as_bytes, scan
 from siltstone.table import kernels
@@ -57,6 +58,7 @@ class KeyCounts:
     live_keys: int
     tombstones: int  # keys whose last record is one
     keyless: int
+    first_offset: int | None  # of the first record that is left; the log may start before it
 
 
 def find_offset_as_of(log: PartitionLog, timestamp_ms: int) -> int | None:
@@ -84,7 +86,16 @@ def count_keys(snapshot: LogSnapshot, request: ViewRequest) -> tuple[KeyCounts, 
     is_winner = (marks & cleaner_kernels.WINNER) != 0
     tombstones = int(np.count_nonzero(is_winner & ((marks & cleaner_kernels.TOMBSTONE) != 0)))
     live_keys = int(np.count_nonzero(is_winner)) - tombstones
-    return KeyCounts(keys.entered, live_keys, tombstones, keys.keyless_count()), bounds
+    first_offset = next(_iter_offsets(snapshot, request, bounds), None)
+    counts = KeyCounts(keys.entered, live_keys, tombstones, keys.keyless_count(), first_offset)
+    return counts, bounds
+
+
+def _iter_offsets(snapshot: LogSnapshot, request: ViewRequest, bounds: ViewBounds) -> Iterator[int]:
+    for found in iter_chunks(snapshot, request, bounds, check_crc=False):
+        for row in found.chunk.batches[found.chunk.modes == cleaner_kernels.DATA]:
+            for record in read_batch(found.chunk.view, int(row["position"])).iter_records():
+                yield record.offset
 
 
 def _enter_keys(

@@ -141,6 +141,7 @@ def test_count_is_exact(orders: Silt) -> None:
         "keyless": 0,
     }
     assert found["partitions"][0]["end_offset"] == 5
+    assert found["partitions"][0]["first_offset"] == 0
     assert orders("count", "orders").lines[-1].split() == ["all", "5", "2", "1", "0"]
 
 

@@ -108,9 +108,10 @@ def test_a_second_iceberg_export_leaves_the_files_of_unchanged_partitions_alone(
     before = data_files()
     owner.put(b"key-1", b"new")
 
-    to_iceberg(owner, tmp_path)
+    result = to_iceberg(owner, tmp_path)
 
     after = data_files()
+    assert result.files_written == len(after - before)
     assert len(before) == 3
     assert len(before - after) == 1  # the one with the old value
     assert read_iceberg(tmp_path) == {**EXPECTED, b"key-1": b"new"}
