@@ -107,7 +107,7 @@ async def run_load(
         Writer(Channel(broker.port), own, random.Random(chance.random()))
         for own in dealt([*plain, *compacted], CONNECTIONS * 6 // 10)
     ]
-    reader_count = CONNECTIONS * 3 // 20
+    reader_count = CONNECTIONS * 3 // 20  # of each policy
     readers = [
         Reader(Channel(broker.port), own, has_gaps=own[0] in compacted)
         for some in (plain, compacted)
