@@ -1,0 +1,45 @@
+"""Which appends may run on the event loop."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from siltstone.broker.partitions import Partition, PartitionTable
+from siltstone.log.log_manager import LogManager
+from siltstone.records.builder import build_batch
+from siltstone.records.record import Record
+from tests.support.clock import ManualClock
+
+HOUR_MS = 3_600_000
+
+
+def batch_of(timestamp_ms: int) -> bytes:
+    return build_batch([Record(0, timestamp_ms, b"k", b"v")])
+
+
+@pytest.fixture
+def partition(tmp_path: Path, clock: ManualClock) -> Iterator[Partition]:
+    with LogManager([tmp_path / "logs"], clock=clock) as manager:
+        manager.create_topic("t", 1, {"segment.ms": str(HOUR_MS)})
+        made = PartitionTable(manager).get("t", 0)
+        made.log.append(batch_of(clock.now_ms()), leader_epoch=0)
+        yield made
+
+
+def test_an_append_that_rolls_by_age_leaves_the_event_loop(
+    partition: Partition, clock: ManualClock
+) -> None:
+    first_ms = clock.now_ms()
+
+    assert not partition.leaves_loop(batch_of(first_ms + HOUR_MS))
+    assert partition.leaves_loop(batch_of(first_ms + HOUR_MS + 1))
+
+
+def test_old_records_stay_on_the_event_loop_whatever_the_clock_says(
+    partition: Partition, clock: ManualClock
+) -> None:
+    first_ms = clock.now_ms()
+    clock.advance_ms(10 * HOUR_MS)
+
+    assert not partition.leaves_loop(batch_of(first_ms + 1))
