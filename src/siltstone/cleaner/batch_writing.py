@@ -1,7 +1,6 @@
 """What is left of the batches of a chunk, written one after the other."""
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from siltstone.cleaner import kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.explaining import explain
 from siltstone.cleaner.key_hasher import Marks
-from siltstone.cleaner.unpacking import is_compressed, pack, unpack
+from siltstone.cleaner.unpacking import Unpacker, is_compressed, pack
 from siltstone.log.filesystem import File
 from siltstone.records.scan import as_bytes
 
@@ -39,6 +38,7 @@ class BatchWriter:
         self._now_ms = now_ms
         self._new_horizon_ms = new_horizon_ms
         self._out = np.empty(_FIRST_BYTES, np.uint8)
+        self._unpacker = Unpacker()
 
     def write(self, file: File, chunk: Chunk, verdict: Verdict, ordinal: int) -> Written:
         """Write a chunk; valid until the next. `ordinal` is that of its first record."""
@@ -81,35 +81,31 @@ class BatchWriter:
         if not len(todo):
             return chunk, verdict
         batches = chunk.batches.copy()
-        parts: list[Any] = [chunk.view]
+        parts: list[bytes | memoryview] = [chunk.view]
         end = len(chunk.view)
         done = 0
         while done < len(todo):
-            data, table, count = unpack(file, chunk, todo[done:])
-            unpacked = chunk._replace(data=data, batches=table)
+            data, table, count = self._unpacker.unpack(file, chunk, todo[done:])
             numbers = todo[done : done + count]
-            for number, packed, max_timestamp_ms in self._pack(
-                file, unpacked, verdict, numbers, ordinal
-            ):
-                parts.append(packed)
-                batches["position"][number] = end
-                batches["size_bytes"][number] = len(packed)
-                batches["max_timestamp_ms"][number] = max_timestamp_ms
-                end += len(packed)
+            fates = np.full(len(verdict.fates), kernels.DISCARDED, np.uint8)
+            fates[numbers] = kernels.REBUILT
+            written = self._rewrite(
+                file,
+                chunk._replace(data=data, batches=table),
+                Verdict(fates, verdict.has_tombstones),
+                ordinal,
+                is_unpacked=True,
+            )
+            packed = pack(written.data, written.rows[:, 0].copy())
+            parts += packed.parts
+            ends = end + np.cumsum(packed.sizes)
+            batches["position"][numbers] = ends - packed.sizes
+            batches["size_bytes"][numbers] = packed.sizes
+            batches["max_timestamp_ms"][numbers] = written.rows[:, 3]
+            end = int(ends[-1])
             done += count
         fates = verdict.fates.copy()
         fates[todo] = kernels.COPIED
         view = memoryview(b"".join(parts))
         repacked = chunk._replace(view=view, data=as_bytes(view), batches=batches)
         return repacked, Verdict(fates, verdict.has_tombstones)
-
-    def _pack(
-        self, file: File, unpacked: Chunk, verdict: Verdict, numbers: Any, ordinal: int
-    ) -> Iterator[tuple[int, bytes, int]]:
-        """Rebuild some batches of a chunk; yield number, bytes and newest timestamp of each."""
-        fates = np.full(len(verdict.fates), kernels.DISCARDED, np.uint8)
-        fates[numbers] = kernels.REBUILT
-        only = Verdict(fates, verdict.has_tombstones)
-        written = self._rewrite(file, unpacked, only, ordinal, is_unpacked=True)
-        packed = pack(written.data, written.rows[:, 0].tolist())
-        yield from zip(numbers.tolist(), packed, written.rows[:, 3].tolist(), strict=True)

@@ -8,11 +8,9 @@ reads only between the positions it was given.
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from siltstone.records.kernels import crc32c, read_varint
+from siltstone.records.kernels import copy_bytes, crc32c, read_varint
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -66,25 +64,6 @@ _MAX_VARINT_BYTES: Final = 5
 _MAX_VARLONG_BYTES: Final = 10
 # What a rebuilt record can grow by: a longer timestamp delta, and a longer length before it.
 RECORD_GROWTH_BYTES: Final = 14
-
-
-@intrinsic
-def copy_bytes(
-    typing_context: Any, target: Any, start: Any, source: Any, position: Any, count: Any
-) -> Any:
-    """Copy bytes from one array into another; they do not overlap."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        into = context.make_array(signature.args[0])(context, builder, arguments[0])
-        of = context.make_array(signature.args[2])(context, builder, arguments[2])
-        byte, i64 = ir.IntType(8).as_pointer(), ir.IntType(64)
-        function = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, i64])
-        to = builder.gep(into.data, [arguments[1]])
-        start_of = builder.gep(of.data, [arguments[3]])
-        builder.call(function, [to, start_of, arguments[4], ir.Constant(ir.IntType(1), 0)])
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
 
 
 @njit(cache=True, nogil=True)
@@ -165,7 +144,8 @@ def _write_i64(out: Any, position: int, value: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _write_i32(out: Any, position: int, value: int) -> None:
+def write_i32(out: Any, position: int, value: int) -> None:
+    """Write a big-endian number of 4 bytes."""
     word = np.uint32(value)
     for i in range(4):
         out[position + i] = np.uint8((word >> np.uint32(24 - 8 * i)) & np.uint32(0xFF))
@@ -197,12 +177,12 @@ def _finish_header(
     out: Any, start: int, end: int, attributes: int, base_timestamp_ms: int, count: int
 ) -> None:
     """Write the header fields that a rebuilt batch does not share with its original, and sign."""
-    _write_i32(out, start + 8, end - start - LOG_OVERHEAD)
+    write_i32(out, start + 8, end - start - LOG_OVERHEAD)
     out[start + ATTRIBUTES_POSITION] = np.uint8(0)
     out[start + ATTRIBUTES_POSITION + 1] = np.uint8(attributes)
     _write_i64(out, start + 27, base_timestamp_ms)
-    _write_i32(out, start + 57, count)
-    _write_i32(out, start + 17, np.int64(crc32c(out, start + ATTRIBUTES_POSITION, end)))
+    write_i32(out, start + 57, count)
+    write_i32(out, start + 17, np.int64(crc32c(out, start + ATTRIBUTES_POSITION, end)))
 
 
 @njit(cache=True, nogil=True)

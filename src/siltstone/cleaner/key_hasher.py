@@ -10,7 +10,7 @@ from siltstone.cleaner import kernels, key_kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.explaining import explain, explain_crc
 from siltstone.cleaner.hash_kernels import MAX_WORDS
-from siltstone.cleaner.unpacking import is_compressed, unpack
+from siltstone.cleaner.unpacking import Unpacker, is_compressed
 from siltstone.log.filesystem import File
 
 Marks = NDArray[np.uint8]
@@ -36,6 +36,7 @@ class KeyHasher:
         # As numpy's own type, or numba would take a large one for a float.
         self._key0: Any = np.uint64(int.from_bytes(hash_key[:8], "little"))
         self._key1: Any = np.uint64(int.from_bytes(hash_key[8:], "little"))
+        self._unpacker = Unpacker()
         self._keys = np.empty((0, 2), np.int64)
         self._words = np.empty((MAX_WORDS, 0), np.uint64)
         # Both halves of the hash of each record, valid until the next chunk.
@@ -91,7 +92,7 @@ class KeyHasher:
         if len(following):
             stop = min(stop, int(following[0]))
         numbers = first + np.flatnonzero(chunk.modes[first:stop] == kernels.DATA)
-        data, batches, count = unpack(file, chunk, numbers)
+        data, batches, count = self._unpacker.unpack(file, chunk, numbers)
         if count < len(numbers):
             stop = int(numbers[count])
         progress.number, progress.done, why = key_kernels.hash_keys(

@@ -5,28 +5,36 @@ its attributes still name its codec.
 """
 
 import struct
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from siltstone.cleaner import packing_kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.errors import CorruptBatchError, DecodeError
 from siltstone.log.filesystem import File
-from siltstone.records.compression import Codec, compress, decompress
+from siltstone.records.compression import MAX_PAYLOAD_BYTES, Codec, compress, decompress
 from siltstone.records.crc32c import crc32c
-from siltstone.records.layout import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD
+from siltstone.records.layout import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
+)
 from siltstone.records.scan import as_bytes
 
 MAX_UNPACKED_BYTES: Final = 32 << 20
 """What is unpacked at a time, and one batch more: a chunk of bombs unfolds to gigabytes."""
 
+_FIRST_BYTES: Final = 8 << 20
+_MAX_KEPT_BYTES: Final = 2 * MAX_UNPACKED_BYTES
+_GROWTH: Final = 2
 _CODECS: Final = tuple(Codec)
 _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
-_LENGTH_POSITION: Final = 8
-_CRC_POSITION: Final = 17
 
 Bytes = NDArray[np.uint8]
 
@@ -37,56 +45,109 @@ def is_compressed(batches: Any) -> NDArray[np.bool_]:
     return found
 
 
-def unpack(file: File, chunk: Chunk, numbers: NDArray[np.int64]) -> tuple[Bytes, Any, int]:
-    """Unpack batches of a chunk until there is enough.
+class Unpacker:
+    """Unpacks batches into one buffer, over and over; one thread's at a time."""
 
-    Return their bytes, a table of all batches of the chunk in which the rows of those that were
-    unpacked are right, and how many they are. Raise CorruptBatchError if one cannot be unpacked.
-    """
-    rows = chunk.batches[numbers]
-    starts = rows["position"].tolist()
-    sizes = rows["size_bytes"].tolist()
-    codecs = [_CODECS[codec] for codec in (rows["attributes"] & CODEC_MASK).tolist()]
+    def __init__(self) -> None:
+        self._out = np.empty(_FIRST_BYTES, np.uint8)
 
-    def read(slot: int) -> bytes | memoryview:
-        payload = chunk.view[starts[slot] + HEADER_SIZE : starts[slot] + sizes[slot]]
+    def unpack(
+        self, file: File, chunk: Chunk, numbers: NDArray[np.int64]
+    ) -> tuple[Bytes, Any, int]:
+        """Unpack batches of a chunk until there is enough.
+
+        Return their bytes, which are valid until the next call, a table of all batches of the chunk
+        in which the rows of those that were unpacked are right, and how many they are. Raise
+        CorruptBatchError if one cannot be unpacked.
+        """
+        if len(self._out) > _MAX_KEPT_BYTES:
+            self._out = np.empty(_FIRST_BYTES, np.uint8)
+        table = chunk.batches.copy()
+        is_lz4 = ((table["attributes"][numbers] & CODEC_MASK) == Codec.LZ4).tolist()
+        slot = 0
+        end = 0
+        while slot < len(numbers) and end < MAX_UNPACKED_BYTES:
+            why = packing_kernels.LEFT
+            if is_lz4[slot]:
+                slot, end, why = packing_kernels.unpack_lz4(
+                    chunk.data,
+                    table,
+                    numbers,
+                    slot,
+                    self._out,
+                    end,
+                    MAX_UNPACKED_BYTES,
+                    MAX_PAYLOAD_BYTES,
+                )
+            if why == packing_kernels.NO_ROOM:
+                self._make_room(end, len(self._out))
+            elif why == packing_kernels.LEFT:
+                end = self._unpack_one(file, chunk, table[numbers[slot]], end)
+                slot += 1
+        return as_bytes(self._out[:end].data), table, slot
+
+    def _unpack_one(self, file: File, chunk: Chunk, row: Any, end: int) -> int:
+        """Unpack the batch of a row with the library of its codec, and correct the row."""
+        start, stop = int(row["position"]), int(row["position"]) + int(row["size_bytes"])
+        payload = chunk.view[start + HEADER_SIZE : stop]
         # A header without records has no compressed stream either, whatever its codec.
-        if not payload:
-            return payload
-        try:
-            return decompress(codecs[slot], payload)
-        except DecodeError as error:
-            at = chunk.position + starts[slot]
-            raise CorruptBatchError(file.path, at, error.reason) from error
+        if payload:
+            try:
+                payload = memoryview(decompress(_CODECS[row["attributes"] & CODEC_MASK], payload))
+            except DecodeError as error:
+                raise CorruptBatchError(file.path, chunk.position + start, error.reason) from error
+        size = HEADER_SIZE + len(payload)
+        self._make_room(end, size)
+        self._out[end : end + HEADER_SIZE] = chunk.data[start : start + HEADER_SIZE]
+        self._out[end + HEADER_SIZE : end + size] = payload
+        row["position"] = end
+        row["size_bytes"] = size
+        return end + size
 
-    parts: list[bytes | memoryview] = []
-    unpacked_sizes: list[int] = []
-    total = 0
-    for slot in range(len(numbers)):
-        if total >= MAX_UNPACKED_BYTES:
-            break
-        payload = read(slot)
-        parts += (chunk.view[starts[slot] : starts[slot] + HEADER_SIZE], payload)
-        unpacked_sizes.append(HEADER_SIZE + len(payload))
-        total += HEADER_SIZE + len(payload)
-    table = chunk.batches.copy()
-    done = numbers[: len(unpacked_sizes)]
-    table["size_bytes"][done] = unpacked_sizes
-    table["position"][done] = np.cumsum(unpacked_sizes) - unpacked_sizes
-    return as_bytes(b"".join(parts)), table, len(done)
+    def _make_room(self, end: int, size: int) -> None:
+        """See to it that so many bytes more have room."""
+        if len(self._out) - end < size:
+            out = np.empty(max(_GROWTH * len(self._out), end + size), np.uint8)
+            out[:end] = self._out[:end]
+            self._out = out
 
 
-def pack(view: memoryview, sizes: Sequence[int]) -> list[bytes]:
+class Packed(NamedTuple):
+    """Batches that were packed, one after the other."""
+
+    parts: list[bytes | memoryview]
+    sizes: NDArray[np.int64]
+
+
+def pack(view: memoryview, sizes: NDArray[np.int64]) -> Packed:
     """Compress plain batches that lie one after the other, each with the codec it names."""
-    starts = np.cumsum(sizes) - sizes
+    data = as_bytes(view)
+    parts: list[bytes | memoryview] = []
+    packed_sizes = np.empty(len(sizes), np.int64)
+    slot = 0
+    start = 0
+    while slot < len(sizes):
+        if _codec_at(view, start) == Codec.LZ4:
+            slot, start, packed = packing_kernels.pack_lz4(data, sizes, slot, start, packed_sizes)
+            parts.append(packed.data)
+        else:
+            end = start + int(sizes[slot])
+            parts.append(_pack_one(view[start:end]))
+            packed_sizes[slot] = len(parts[-1])
+            slot += 1
+            start = end
+    return Packed(parts, packed_sizes)
 
-    def write(start: int, size: int) -> bytes:
-        header = bytearray(view[start : start + HEADER_SIZE])
-        codec = _CODECS[header[ATTRIBUTES_POSITION + 1] & CODEC_MASK]
-        payload = compress(codec, view[start + HEADER_SIZE : start + size])
-        _LENGTH.pack_into(header, _LENGTH_POSITION, HEADER_SIZE - LOG_OVERHEAD + len(payload))
-        crc = crc32c(payload, crc32c(header[ATTRIBUTES_POSITION:]))
-        _CRC.pack_into(header, _CRC_POSITION, crc)
-        return bytes(header) + payload
 
-    return [write(start, size) for start, size in zip(starts.tolist(), sizes, strict=True)]
+def _pack_one(batch: memoryview) -> bytes:
+    """Pack a batch with the library of its codec."""
+    header = bytearray(batch[:HEADER_SIZE])
+    payload = compress(_codec_at(batch, 0), batch[HEADER_SIZE:])
+    _LENGTH.pack_into(header, LENGTH_POSITION, HEADER_SIZE - LOG_OVERHEAD + len(payload))
+    crc = crc32c(payload, crc32c(header[ATTRIBUTES_POSITION:]))
+    _CRC.pack_into(header, CRC_POSITION, crc)
+    return bytes(header) + payload
+
+
+def _codec_at(view: memoryview, start: int) -> Codec:
+    return _CODECS[view[start + ATTRIBUTES_POSITION + 1] & CODEC_MASK]

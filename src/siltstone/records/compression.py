@@ -49,6 +49,13 @@ _LZ4_STORED_BIT: Final = 1 << 31
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_END_MARK: Final = bytes(4)
 
+_ZSTD_MAGIC: Final = bytes.fromhex("28b52ffd")
+_ZSTD_SINGLE_SEGMENT_BIT: Final = 0x20
+_ZSTD_CHECKSUM_BIT: Final = 0x04
+_ZSTD_CHECKSUM_BYTES: Final = 4
+_ZSTD_BLOCK_HEADER_BYTES: Final = 3  # is it the last, its kind, its size
+_ZSTD_REPEATED_BYTE: Final = 1  # The kind of block whose size is not that of its bytes.
+
 # How cramjam says that the output buffer was too small, the one failure worth a second try.
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 _FIRST_GUESS_BYTES: Final = 64 * 1024
@@ -260,15 +267,41 @@ def _compress_zstd(data: Buffer, level: int) -> bytes:
 
 def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
     """Decompress a single frame at once; what is more than that, or wrong, the long way."""
-    guess_bytes = min(max(_FIRST_GUESS_BYTES, _GROWTH * len(data)), limit_bytes)
-    try:
-        if zstandard.frame_content_size(data) <= limit_bytes:
-            return _scratch.zstd_decompressor.decompress(
-                data, max_output_size=guess_bytes, allow_extra_data=False
-            )
-    except zstandard.ZstdError:
-        pass
+    view = memoryview(data)
+    if _is_one_zstd_frame(view):
+        guess_bytes = min(max(_FIRST_GUESS_BYTES, _GROWTH * len(view)), limit_bytes)
+        try:
+            # Of a frame that says it is empty the library would not look at the blocks.
+            if 0 != zstandard.frame_content_size(view) <= limit_bytes:
+                return _scratch.zstd_decompressor.decompress(view, max_output_size=guess_bytes)
+        except zstandard.ZstdError:
+            pass
     return _decompress_bounded(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit_bytes)
+
+
+def _is_one_zstd_frame(view: memoryview) -> bool:
+    """Walk over the blocks of the first frame, and say whether it ends where the payload does.
+
+    The library takes what comes after a frame for granted.
+    """
+    if view[: len(_ZSTD_MAGIC)] != _ZSTD_MAGIC or len(view) <= len(_ZSTD_MAGIC):
+        return False
+    flags = view[len(_ZSTD_MAGIC)]
+    is_single_segment = bool(flags & _ZSTD_SINGLE_SEGMENT_BIT)
+    content_size_bytes = (is_single_segment, 2, 4, 8)[flags >> 6]
+    position = len(_ZSTD_MAGIC) + 1 + (not is_single_segment) + content_size_bytes
+    position += (0, 1, 2, 4)[flags & 3]  # dictionary
+    is_last = False
+    while not is_last:
+        if len(view) - position < _ZSTD_BLOCK_HEADER_BYTES:
+            return False
+        block = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_BYTES], "little")
+        is_last = bool(block & 1)
+        is_one_byte = block >> 1 & 3 == _ZSTD_REPEATED_BYTE
+        position += _ZSTD_BLOCK_HEADER_BYTES + (1 if is_one_byte else block >> 3)
+    if flags & _ZSTD_CHECKSUM_BIT:
+        position += _ZSTD_CHECKSUM_BYTES
+    return position == len(view)
 
 
 class _Scratch(threading.local):

@@ -86,6 +86,25 @@ def load_u64(typing_context: Any, data: Any, position: Any) -> Any:
 
 
 @intrinsic
+def copy_bytes(
+    typing_context: Any, target: Any, start: Any, source: Any, position: Any, count: Any
+) -> Any:
+    """Copy bytes from one array into another; they do not overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into = context.make_array(signature.args[0])(context, builder, arguments[0])
+        of = context.make_array(signature.args[2])(context, builder, arguments[2])
+        byte, i64 = ir.IntType(8).as_pointer(), ir.IntType(64)
+        function = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, i64])
+        to = builder.gep(into.data, [arguments[1]])
+        start_of = builder.gep(of.data, [arguments[3]])
+        builder.call(function, [to, start_of, arguments[4], ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+@intrinsic
 def prefetch(typing_context: Any, data: Any, position: Any) -> Any:
     """Ask for the bytes at a position of an array ahead of time, also if there are none."""
 

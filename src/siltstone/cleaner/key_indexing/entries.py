@@ -13,7 +13,7 @@ from siltstone.cleaner import kernels as cleaner_kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.hash_kernels import MAX_WORDS
 from siltstone.cleaner.key_indexing import kernels
-from siltstone.cleaner.unpacking import is_compressed, unpack
+from siltstone.cleaner.unpacking import Unpacker, is_compressed
 from siltstone.log.filesystem import File
 from siltstone.log.key_index import IndexedRange, pack_key_index
 
@@ -36,6 +36,7 @@ class KeyEntries:
         self._positions: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
         self._entries: Entries = np.empty((_FIRST_CAPACITY, 2), np.uint64)
         self._count = 0
+        self._unpacker = Unpacker()
         words = np.frombuffer(hash_key, "<u8").astype(np.uint64)
         # As numpy's own type, or numba would take a large one for a float.
         self._key0: Any = words[0]
@@ -66,7 +67,7 @@ class KeyEntries:
         is_plain = ~is_compressed(chunk.batches[first:])
         stop = first + int(np.argmax(is_plain)) if is_plain.any() else len(chunk.batches)
         numbers = np.arange(first, stop)
-        data, table, count = unpack(file, chunk, numbers)
+        data, table, count = self._unpacker.unpack(file, chunk, numbers)
         stop = first + count
         self._collect(data, table[:stop], places, first, is_unpacked=True)
         return stop
