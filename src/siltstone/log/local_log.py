@@ -22,7 +22,7 @@ from siltstone.log.recovery import LoadedLog
 from siltstone.log.retention import Expired, SegmentFacts, find_expired
 from siltstone.log.segment import Segment
 from siltstone.log.swap import swap_in
-from siltstone.records.batch import Batch, BatchHeader
+from siltstone.records.batch import Batch, BatchHeader, TimestampType
 
 FailureListener = Callable[[LogDirOfflineError], None]
 
@@ -190,6 +190,12 @@ class LocalLog:
         started_ms = active.first_timestamp_ms
         waited_ms = newest_ms - started_ms if started_ms >= 0 else now_ms - active.created_ms
         return waited_ms > self._max_segment_ms - self._jitter_ms
+
+    def is_over_age_for(self, newest_ms: int) -> bool:
+        """Say the same of an append now, of records that a producer gave times up to this one."""
+        now_ms = self._clock.now_ms()
+        is_append_time = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return self.is_over_age(now_ms if is_append_time else newest_ms, now_ms)
 
     def _draw_jitter(self) -> int:
         limit = min(self.config.segment_jitter_ms, self.config.segment_ms)

@@ -38,7 +38,7 @@ from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
 from siltstone.log.validation import BatchValidator, split_batches
-from siltstone.records.batch import BatchHeader, TimestampType
+from siltstone.records.batch import BatchHeader
 from siltstone.records.layout import NO_PRODUCER_ID
 from siltstone.records.varint import Buffer
 
@@ -250,10 +250,7 @@ class PartitionLog:
 
     def is_over_age(self, newest_ms: int) -> bool:
         """Say whether an append of records up to this time begins a new segment, by its age."""
-        now_ms = self._clock.now_ms()
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            newest_ms = now_ms
-        return self._local.is_over_age(newest_ms, now_ms)
+        return self._local.is_over_age_for(newest_ms)
 
     def maybe_roll_idle(self) -> bool:
         """Roll the active segment if it is over age, even if nobody appends any more.
@@ -459,9 +456,8 @@ class PartitionLog:
             with self._local.writing:
                 self._local.swap(new, replaced)
                 kept = {segment.base_offset for segment in new}
-                for base_offset in replaced:
-                    if base_offset not in kept:
-                        self._snapshots.delete(base_offset)
+                for base_offset in (base for base in replaced if base not in kept):
+                    self._snapshots.delete(base_offset)
 
     # Durability, settings and the end
 
