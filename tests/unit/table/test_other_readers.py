@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -50,7 +49,7 @@ def test_polars_reads_the_stream(owner: Owner) -> None:
 
 
 def test_pandas_reads_the_stream(owner: Owner) -> None:
-    frame: pd.DataFrame = open_table(owner).to_arrow().read_pandas()
+    frame = open_table(owner).to_arrow().read_pandas()
 
     assert dict(zip(frame["key"], frame["value"], strict=True)) == EXPECTED
     assert str(frame["timestamp"].dtype) == "datetime64[ms, UTC]"
