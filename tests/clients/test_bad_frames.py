@@ -16,7 +16,15 @@ from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
-from tests.clients.test_every_version import EVERY_VERSION, produce, topic_id_of, values_for
+from tests.clients.test_every_version import (
+    EVERY_VERSION,
+    IN_TRANSACTION,
+    begun,
+    produce,
+    topic_id_of,
+    values_for,
+    values_in_transaction,
+)
 from tests.support.feeding import feed, send_alone
 from tests.support.log_checks import fetch_all
 from tests.support.serving import RawClient, ServedBroker, frame_of
@@ -24,7 +32,14 @@ from tests.support.spoiling import claim_much, spoil, spoil_head
 
 FRAME_COUNT = 100_000
 TOPIC = "spoilt"
+TRANSACTED_TOPIC = "transacted"
 CHANGING_TOPICS = {wire.DELETE_TOPICS: "deleted", wire.CREATE_PARTITIONS: "grown"}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "log.segment.delete.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
 BATCH = build_batch([Record(0, 1_000, b"k", b"v")])
 
 
@@ -66,8 +81,7 @@ def test_a_client_that_announces_much_and_sends_nothing_costs_nothing(
 
 
 def test_a_broker_that_is_sent_nonsense_stays_well(tmp_path: Path) -> None:
-    settings = {"auto.create.topics.enable": "false", "log.segment.delete.delay.ms": "0"}
-    with ServedBroker(tmp_path / "logs", settings) as served:
+    with ServedBroker(tmp_path / "logs", SETTINGS) as served:
         served.start()
         with RawClient(served.port) as raw:
             sound = sound_frames(raw)
@@ -104,15 +118,20 @@ def test_a_broker_that_is_sent_nonsense_stays_well(tmp_path: Path) -> None:
 
 def sound_frames(raw: RawClient) -> list[bytes]:
     """Make topics, and return a request of every version that succeeds."""
-    for topic in (TOPIC, *CHANGING_TOPICS.values()):
+    for topic in (TOPIC, TRANSACTED_TOPIC, *CHANGING_TOPICS.values()):
         created = {"name": topic, "num_partitions": 1, "replication_factor": 1}
         created |= {"assignments": (), "configs": ()}
         raw.ask(wire.CREATE_TOPICS, 5, topics=[created], timeout=1000, validate_only=False)
         assert produce(raw, topic, BATCH).error_code == 0
+    raw.ask(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[TOPIC])
+    producer = begun(raw, TRANSACTED_TOPIC)
     frames = []
     for api_key, version in EVERY_VERSION:
         topic = CHANGING_TOPICS.get(api_key, TOPIC)
-        values = values_for(api_key, topic, topic_id_of(raw, topic))
+        if api_key in IN_TRANSACTION:
+            values = values_in_transaction(api_key, TRANSACTED_TOPIC, producer)
+        else:
+            values = values_for(api_key, topic, topic_id_of(raw, topic))
         if api_key == wire.FETCH:
             values["max_bytes"] = 200  # The log grows, the answers need not.
         if api_key == wire.CREATE_PARTITIONS:
@@ -124,7 +143,8 @@ def sound_frames(raw: RawClient) -> list[bytes]:
 def delete_others(raw: RawClient) -> None:
     """Delete what was created by chance."""
     listed = raw.ask(wire.METADATA, 4, topics=None, allow_auto_topic_creation=False)
-    names = [topic.name for topic in listed.topics if topic.name != TOPIC]
+    kept = (TOPIC, TRANSACTED_TOPIC)
+    names = [t.name for t in listed.topics if t.name not in kept and not t.is_internal]
     raw.ask(wire.DELETE_TOPICS, 5, topic_names=names, timeout=10_000)
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from kio.schema.errors import ErrorCode
 
-from siltstone.broker.wire import CREATE_TOPICS, FETCH, METADATA, PRODUCE
+from siltstone.broker.wire import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, PRODUCE
 from siltstone.cli.main import run
 from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
@@ -256,6 +256,19 @@ def test_retention_deletes_old_records_while_the_broker_runs(tmp_path: Path) -> 
                 log_start = answer.topics[0].partitions[0].offset
                 time.sleep(0.02)
     assert log_start == 5
+
+
+def test_what_was_deleted_leaves_the_disk_after_its_delay(tmp_path: Path) -> None:
+    settings = {"log.segment.delete.delay.ms": "100"}
+    with ServedBroker(tmp_path / "logs", settings) as broker:
+        broker.start()
+        with RawClient(broker.port) as client:
+            create(client, "t", partitions=2)
+            client.ask(DELETE_TOPICS, 5, topic_names=["t"], timeout=1000)
+            deadline = time.monotonic() + 20
+            while list(broker.directory.glob("t-*")):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
 
 
 def test_a_directory_that_goes_bad_goes_offline_alone(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from siltstone.broker.config import BrokerConfig
 logger = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_MS: Final = 3_600_000
+_DELETION_MS: Final = (
+    1_000  # Deletions have delays of their own; this is how exactly they are kept.
+)
 
 
 class Maintenance:
@@ -24,6 +27,7 @@ class Maintenance:
         """Begin."""
         manager = self._broker.manager
         self._every(lambda: self._config.log_retention_check_interval_ms, manager.run_maintenance)
+        self._every(lambda: _DELETION_MS, manager.delete_due_files)
         self._every(
             lambda: self._config.log_flush_offset_checkpoint_interval_ms, manager.checkpoint
         )

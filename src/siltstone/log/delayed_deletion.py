@@ -3,6 +3,7 @@
 A reader that got hold of one may still need it; and whoever deleted by mistake can copy it back.
 """
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,19 +16,22 @@ class DelayedDeletion:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
+        self._changing = threading.Lock()  # A timer deletes beside those who add.
         self._waiting: list[tuple[int, tuple[Path, ...]]] = []
 
     def add(self, paths: Sequence[Path], due_ms: int) -> None:
         """Delete paths once the clock has reached `due_ms`."""
-        self._waiting.append((due_ms, tuple(paths)))
+        with self._changing:
+            self._waiting.append((due_ms, tuple(paths)))
 
     def delete_due(self, now_ms: int) -> int:
         """Delete what is due and return how many paths that were.
 
         Raise LogDirOfflineError for the first that the disk refused, when all had their turn.
         """
-        due = [path for due_ms, paths in self._waiting if due_ms <= now_ms for path in paths]
-        self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
+        with self._changing:
+            due = [path for due_ms, paths in self._waiting if due_ms <= now_ms for path in paths]
+            self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
         failure = None
         for path in due:
             try:

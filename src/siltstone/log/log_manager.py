@@ -235,6 +235,14 @@ class LogManager:
                         logger.error("%s: left alone until it is repaired", error)
         self._delete_due()
 
+    def delete_due_files(self) -> None:
+        """Delete what was replaced or deleted so long ago that nobody reads it any more."""
+        for directory in iter_live(self.directories):
+            with _guard(directory):
+                for log in list(directory.logs.values()):
+                    log.delete_due_files()
+        self._delete_due()
+
     def checkpoint(self) -> None:
         """Write down how far each log is durable, so that a crash costs less recovery."""
         for directory in iter_live(self.directories):
