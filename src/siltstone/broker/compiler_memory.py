@@ -11,6 +11,7 @@ from typing import Final
 
 _MAPS_PATH: Final = Path("/proc/self/maps")
 _LIBRARY: Final = "libllvmlite"
+_MADV_DONTNEED: Final = 4
 _MADV_PAGEOUT: Final = 21
 
 
@@ -20,5 +21,9 @@ def release_compiler() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         for line in _MAPS_PATH.read_text().splitlines():
             if _LIBRARY in line:
-                begin, end = (int(address, 16) for address in line.split()[0].split("-"))
-                libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_PAGEOUT)
+                addresses, permissions = line.split()[:2]
+                begin, end = (int(address, 16) for address in addresses.split("-"))
+                # Code is as it is in the file. The rest may hold addresses that the linker has
+                # filled in, and must not be thrown away.
+                advice = _MADV_DONTNEED if "x" in permissions else _MADV_PAGEOUT
+                libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)

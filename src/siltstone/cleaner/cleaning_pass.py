@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.commit import check_sources, commit_pass, discard_pass, discard_run
@@ -15,6 +16,8 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
+
+_MEGABYTE: Final = 1024.0 * 1024.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +79,42 @@ class PassRunner(PassCommitter):
 def _log_summary(plan: CleaningPlan, result: PassResult) -> None:
     """Log the block that operators of Kafka search for."""
     counts = result.counts
-    megabyte = 1024.0 * 1024.0
     before = plan.source_bytes()
     after = counts.bytes_written + plan.bytes_of(result.unchanged_bases())
     kept = counts.records_kept + counts.markers_kept
+    rewrite_seconds = result.seconds - result.index_seconds
     logger.info(
         "Log cleaner cleaned log %s (dirty section = [%d, %d])\n"
         "\t%.1f MB of log processed in %.1f seconds (%.1f MB/sec).\n"
+        "\tIndexed %.1f MB in %.1f seconds (%.1f MB/sec, %.1f%% of total time)\n"
+        "\tBuffer utilization: %.1f%%\n"
+        "\tCleaned %.1f MB in %.1f seconds (%.1f MB/sec, %.1f%% of total time)\n"
         "\tStart size: %.1f MB (%d messages)\n"
         "\tEnd size: %.1f MB (%d messages)\n"
         "\t%.1f%% size reduction (%.1f%% fewer messages)",
         plan.partition,
         plan.first_dirty_offset,
         plan.end_offset,
-        before / megabyte,
-        result.seconds,
-        before / megabyte / max(result.seconds, 1e-9),
-        before / megabyte,
+        *_rate(before, result.seconds),
+        *_rate(before, result.index_seconds),
+        _share(result.index_seconds, result.seconds),
+        0.0,  # The keys have no buffer of a fixed size that could be full.
+        *_rate(before, rewrite_seconds),
+        _share(rewrite_seconds, result.seconds),
+        before / _MEGABYTE,
         counts.records_read,
-        after / megabyte,
+        after / _MEGABYTE,
         kept,
-        100.0 * (1.0 - after / before) if before else 0.0,
-        100.0 * (1.0 - kept / counts.records_read) if counts.records_read else 0.0,
+        100.0 - _share(after, before) if before else 0.0,
+        100.0 - _share(kept, counts.records_read) if counts.records_read else 0.0,
     )
+
+
+def _rate(size_bytes: int, seconds: float) -> tuple[float, float, float]:
+    """Return megabytes, seconds, and the one per the other."""
+    megabytes = size_bytes / _MEGABYTE
+    return megabytes, seconds, megabytes / seconds if seconds else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    return 100.0 * part / whole if whole else 0.0

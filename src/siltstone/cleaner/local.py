@@ -45,8 +45,10 @@ class LocalEngine:
             walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted), threads)
             crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)
             marks = walk.keys.mark_winners()
+            index_seconds = time.perf_counter() - started
             modes = TrackedModes(plan.aborted)
             rewriting = Rewriting(plan, storage, self._attempt, marks, modes, threads)
             groups = tuple(rewriting.clean(group) for group in plan.groups)
         seconds = time.perf_counter() - started
-        return PassResult(plan.pass_id, groups, rewriting.total_counts(), crcs, seconds)
+        counts = rewriting.total_counts()
+        return PassResult(plan.pass_id, groups, counts, crcs, seconds, index_seconds)

@@ -81,6 +81,7 @@ class PassResult:
     counts: PassCounts
     source_crcs: tuple[int, ...]  # of the whole log file of each source, in the plan's order
     seconds: float
+    index_seconds: float = 0.0  # of these, until the last record of every key was known
 
     def unchanged_bases(self) -> set[int]:
         """Return the base offsets of the segments that stay as they are."""

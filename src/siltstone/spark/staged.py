@@ -8,7 +8,7 @@ rewrites. Keys and survivors travel as packed blocks, one row each.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from pyspark import RDD, SparkContext
@@ -65,9 +65,11 @@ class StagedRun:
         modes, were_right = settle_modes(plan, reports)
         if not were_right:
             reports, survivors = self._find_survivors(shares, modes)
+        index_seconds = time.perf_counter() - started
         results = self._rewrite(survivors, order_shares(shares, reports, modes))
         seconds = time.perf_counter() - started
-        return join_results(plan, shares, reports, results, seconds)
+        joined = join_results(plan, shares, reports, results, seconds)
+        return replace(joined, index_seconds=index_seconds)
 
     def _find_survivors(
         self, shares: Sequence[Share], known: Sequence[SliceModes] | None

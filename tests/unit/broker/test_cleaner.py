@@ -1,5 +1,6 @@
 """The cleaner beside the broker, with an engine that runs here and now."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -105,6 +106,29 @@ def test_a_log_that_is_due_is_cleaned_and_then_is_not_due_any_more(house: House)
     assert figures.removed_records.total() == len(before) - len(after)
     # A broker that starts later finds the same beside the log.
     assert recall_figures(FileSystem(), house.manager.get_log(partition)).last == figures.last
+
+
+def test_a_pass_leaves_the_block_that_operators_search_for(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "siltstone.cleaner")
+    house.fill("t")
+
+    house.cleaner.clean_due()
+
+    (block,) = (m for m in caplog.messages if "cleaned log t-0" in m)
+    patterns = (
+        r"Log cleaner cleaned log t-0 \(dirty section = \[0, \d+\]\)",
+        r"\t[\d.]+ MB of log processed in [\d.]+ seconds \([\d.]+ MB/sec\)\.",
+        r"\tIndexed [\d.]+ MB in [\d.]+ seconds \([\d.]+ MB/sec, [\d.]+% of total time\)",
+        r"\tBuffer utilization: 0\.0%",
+        r"\tCleaned [\d.]+ MB in [\d.]+ seconds \([\d.]+ MB/sec, [\d.]+% of total time\)",
+        r"\tStart size: [\d.]+ MB \(\d+ messages\)",
+        r"\tEnd size: [\d.]+ MB \(\d+ messages\)",
+        r"\t[\d.]+% size reduction \([\d.]+% fewer messages\)",
+    )
+    for pattern, line in zip(patterns, block.split("\n"), strict=True):
+        assert re.fullmatch(pattern, line), line
 
 
 def test_a_log_that_fails_is_named_waits_longer_each_time_and_stops_no_other(
