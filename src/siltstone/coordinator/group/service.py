@@ -24,6 +24,8 @@ from siltstone.coordinator.group.registry import Group, GroupRegistry, make_memb
 
 logger = logging.getLogger(__name__)
 
+_REST_MS: Final = 1000
+
 
 class GroupCoordinator:
     """Serves the members of all groups."""
@@ -219,8 +221,8 @@ class GroupCoordinator:
 
     # Time
 
-    def _watch(self, group: Group) -> None:
-        """See that a timer rings no later than the first deadline of a group."""
+    def _watch(self, group: Group, rest_ms: int = 0) -> None:
+        """See that a timer rings no later than the first deadline of a group, after a rest."""
         deadline_ms = group.next_deadline_ms()
         if deadline_ms is None or self._is_closed:
             return
@@ -230,7 +232,7 @@ class GroupCoordinator:
             if known[0] <= deadline_ms:
                 return
             known[1].cancel()
-        wait_seconds = max(0, deadline_ms - _now_ms()) / 1000
+        wait_seconds = max(rest_ms, deadline_ms - _now_ms()) / 1000
         timer = asyncio.get_running_loop().call_later(wait_seconds, self._ring, group_id)
         self._timers[group_id] = (deadline_ms, timer)
 
@@ -239,13 +241,16 @@ class GroupCoordinator:
         group = self.registry.find(group_id)
         if group is None:
             return
+        rest_ms = 0
         try:
             group.handle_time(_now_ms())
             if isinstance(group, ConsumerGroup):
                 self._maybe_downgrade(group)
         except GroupError as error:
+            # What was due still is: the disk is given a while.
             logger.error("group %s: %s", group_id, error)
-        self._watch(group)
+            rest_ms = _REST_MS
+        self._watch(group, rest_ms)
 
     # Checks
 
