@@ -82,27 +82,44 @@ class Unpacker:
             if why == packing_kernels.NO_ROOM:
                 self._make_room(end, len(self._out))
             elif why == packing_kernels.LEFT:
-                end = self._unpack_one(file, chunk, table[numbers[slot]], end)
-                slot += 1
+                slot, end = self._unpack_run(file, chunk, table, numbers[slot:], end, slot)
         return as_bytes(self._out[:end].data), table, slot
 
-    def _unpack_one(self, file: File, chunk: Chunk, row: Any, end: int) -> int:
-        """Unpack the batch of a row with the library of its codec, and correct the row."""
-        start, stop = int(row["position"]), int(row["position"]) + int(row["size_bytes"])
-        payload = chunk.view[start + HEADER_SIZE : stop]
-        # A header without records has no compressed stream either, whatever its codec.
-        if payload:
-            try:
-                payload = memoryview(decompress(_CODECS[row["attributes"] & CODEC_MASK], payload))
-            except DecodeError as error:
-                raise CorruptBatchError(file.path, chunk.position + start, error.reason) from error
-        size = HEADER_SIZE + len(payload)
-        self._make_room(end, size)
-        self._out[end : end + HEADER_SIZE] = chunk.data[start : start + HEADER_SIZE]
-        self._out[end + HEADER_SIZE : end + size] = payload
-        row["position"] = end
-        row["size_bytes"] = size
-        return end + size
+    def _unpack_run(
+        self, file: File, chunk: Chunk, table: Any, numbers: Any, end: int, slot: int
+    ) -> tuple[int, int]:
+        """Unpack a batch, and those of the same codec after it, with the library of the codec."""
+        rows = chunk.batches[numbers]
+        starts = rows["position"].tolist()
+        sizes = rows["size_bytes"].tolist()
+        codecs = (rows["attributes"] & CODEC_MASK).tolist()
+        codec = _CODECS[codecs[0]]
+        parts: list[bytes | memoryview] = []
+        unpacked: list[int] = []
+        total = 0
+        for start, size, number in zip(starts, sizes, codecs, strict=True):
+            # The kernel takes lz4 batches, but for the one that it has left to us.
+            if parts and (
+                number != codec or codec is Codec.LZ4 or end + total >= MAX_UNPACKED_BYTES
+            ):
+                break
+            payload: bytes | memoryview = chunk.view[start + HEADER_SIZE : start + size]
+            # A header without records has no compressed stream either, whatever its codec.
+            if payload:
+                try:
+                    payload = decompress(codec, payload)
+                except DecodeError as error:
+                    at = chunk.position + start
+                    raise CorruptBatchError(file.path, at, error.reason) from error
+            parts += (chunk.view[start : start + HEADER_SIZE], payload)
+            unpacked.append(HEADER_SIZE + len(payload))
+            total += unpacked[-1]
+        self._make_room(end, total)
+        self._out[end : end + total] = as_bytes(b"".join(parts))
+        done = numbers[: len(unpacked)]
+        table["position"][done] = end + np.cumsum(unpacked) - unpacked
+        table["size_bytes"][done] = unpacked
+        return slot + len(unpacked), end + total
 
     def _make_room(self, end: int, size: int) -> None:
         """See to it that so many bytes more have room."""
