@@ -17,6 +17,7 @@ from siltstone.cleaner.stages import index_slice, order_shares, rewrite_share, s
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import File, FileSystem
 from siltstone.records.builder import build_batch
+from siltstone.records.compression import Codec
 from siltstone.records.record import Record
 
 _RECORDS: Final = (
@@ -24,18 +25,19 @@ _RECORDS: Final = (
     Record(1, 0, b"a", b"2"),
     Record(2, 0, b"b", None),
 )
+_LZ4_RECORDS: Final = tuple(record._replace(offset=record.offset + 3) for record in _RECORDS)
 
 
 def warm_up() -> None:
     """Load the kernels of a pass in one task."""
-    data = build_batch(_RECORDS)
+    data = _build_log()
     storage = _MemoryStorage({0: data})
     LocalEngine("warm-up", lambda _: storage).run(_plan(len(data)))
 
 
 def warm_up_stages() -> None:
     """Load the kernels of a pass in stages."""
-    data = build_batch(_RECORDS)
+    data = _build_log()
     storage = _MemoryStorage({0: data})
     plan = _plan(len(data))
     part = Slice(0, (Piece(0, 0, len(data), 0, None),))
@@ -47,6 +49,10 @@ def warm_up_stages() -> None:
     modes, _ = settle_modes(plan, [report])
     (order,) = order_shares([Share(plan.groups, (part,))], [report], modes)
     rewrite_share(plan, storage, "warm-up", order, survivors)
+
+
+def _build_log() -> bytes:
+    return build_batch(_RECORDS) + build_batch(_LZ4_RECORDS, codec=Codec.LZ4)
 
 
 class _MemoryStorage:
@@ -81,7 +87,7 @@ def _plan(size_bytes: int) -> CleaningPlan:
         groups=((0,),),
         log_start_offset=0,
         first_dirty_offset=0,
-        end_offset=len(_RECORDS),
+        end_offset=len(_RECORDS) + len(_LZ4_RECORDS),
         aborted=(),
         last_records=(),
         now_ms=0,

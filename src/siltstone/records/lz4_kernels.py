@@ -5,8 +5,8 @@ for the codec. As in `kernels`, a kernel never raises, and touches only bytes be
 it was given and the room it was promised.
 
 Frames are of independent blocks of 64 KiB, without checksums and sizes. Any other, and any that is
-not sound, is refused; `compression`, the twin, can read it or says what is wrong. Blocks are encoded
-byte for byte as the lz4 library does at its default, so that it does not matter who encoded them.
+not sound, is refused; `compression`, the twin, can read it or says what is wrong. Blocks are the
+same, byte for byte, as those of the lz4 library at its default: it does not matter who encodes.
 """
 
 from typing import Any, Final
@@ -87,7 +87,7 @@ def _repeat(out: Any, at: int, distance: int, count: int) -> None:
     end = at + count
     if distance >= 16:
         while at < end:
-            first = load_u64(out, source)
+            first: Any = load_u64(out, source)
             second = load_u64(out, source + 8)
             _store_u64(out, at, first)
             _store_u64(out, at + 8, second)
@@ -108,9 +108,9 @@ def _repeat(out: Any, at: int, distance: int, count: int) -> None:
 
 @njit(cache=True, nogil=True)
 def decode_block(data: Any, position: int, end: int, out: Any, start: int) -> int:
-    """Decode a block in `data[position:end]` to `out[start:]`; return the position after or REFUSED.
+    """Decode a block in `data[position:end]` to `out[start:]`; return the position after it.
 
-    There is room for BLOCK_BYTES and SLACK_BYTES. What the library refuses is refused.
+    Or REFUSED. There is room for BLOCK_BYTES and SLACK_BYTES. What the library refuses is refused.
     """
     limit = start + BLOCK_BYTES
     at = np.int64(start)
@@ -229,7 +229,8 @@ def _hash(data: Any, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _is_match(data: Any, one: int, other: int) -> bool:
-    return np.uint32(load_u64(data, one)) == np.uint32(load_u64(data, other))
+    is_equal: bool = np.uint32(load_u64(data, one)) == np.uint32(load_u64(data, other))
+    return is_equal
 
 
 @njit(cache=True, nogil=True)
@@ -237,7 +238,7 @@ def _count_equal(data: Any, one: int, other: int, end: int) -> int:
     """Count the bytes in which two positions go on alike; the later one stays before `end`."""
     start = one
     while one + 8 <= end:
-        difference = load_u64(data, one) ^ load_u64(data, other)
+        difference: Any = load_u64(data, one) ^ load_u64(data, other)
         if difference:
             return one - start + np.int64(_count_low_zeros(difference) >> np.uint64(3))
         one += 8

@@ -3,6 +3,7 @@ import zlib
 
 import cramjam
 import pytest
+import zstandard
 
 from siltstone.errors import MalformedDataError
 from siltstone.records.compression import Codec, compress, decompress
@@ -199,6 +200,38 @@ def test_a_damaged_payload_names_its_codec(codec: Codec, damage: str) -> None:
     with pytest.raises(MalformedDataError) as caught:
         decompress(codec, data)
     assert str(caught.value) == f"position 0: cannot decompress {codec.label} payload"
+
+
+def test_zstd_frames_are_read_one_after_the_other() -> None:
+    skipped = bytes.fromhex("502a4d1803000000") + b"abc"
+    frame = compress(Codec.ZSTD, TEXT)
+
+    assert decompress(Codec.ZSTD, frame + skipped + frame) == 2 * TEXT
+    with pytest.raises(MalformedDataError, match="payload exceeds 599 bytes"):
+        decompress(Codec.ZSTD, frame + frame, 599)
+
+
+@pytest.mark.parametrize("payload", [b"", b"a", bytes(300_000), NOISE], ids=len)
+@pytest.mark.parametrize("has_size", [False, True])
+@pytest.mark.parametrize("has_checksum", [False, True])
+def test_a_zstd_frame_ends_where_its_last_block_does(
+    payload: bytes, has_size: bool, has_checksum: bool
+) -> None:
+    encoder = zstandard.ZstdCompressor(write_content_size=has_size, write_checksum=has_checksum)
+    frame = encoder.compress(payload)
+
+    assert decompress(Codec.ZSTD, frame) == payload
+    for damaged in (frame[:-1], frame + b"\0"):
+        with pytest.raises(MalformedDataError, match="cannot decompress zstd payload"):
+            decompress(Codec.ZSTD, damaged)
+
+
+def test_a_zstd_frame_that_claims_to_be_empty_and_is_not_is_refused() -> None:
+    frame = compress(Codec.ZSTD, TEXT)
+    lie = frame[:4] + bytes([0x20, 0]) + frame[6:]  # a single segment of 0 bytes
+
+    with pytest.raises(MalformedDataError, match="cannot decompress zstd payload"):
+        decompress(Codec.ZSTD, lie)
 
 
 @pytest.mark.parametrize(
