@@ -48,9 +48,14 @@ class PostgresServer:
         shutil.rmtree(self._root)
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = [self._programs / "bin" / program, "-D", self._root / "data", *arguments]
+        command = [str(self._programs / "bin" / program), "-D", str(self._root / "data")]
         done = subprocess.run(
-            command, user=self._user, cwd=self._root, capture_output=True, text=True, check=False
+            [*command, *arguments],
+            user=self._user,
+            cwd=self._root,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
