@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from siltstone.broker import wire
 from siltstone.broker.wire import SERVED
@@ -154,3 +155,15 @@ def wait_for_files(served: ServedBroker, count: int) -> None:
     while len(served.open_files()) > count:
         assert time.monotonic() < deadline, served.open_files()
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (1, -1)])
+def test_a_marker_of_nobody_is_refused(raw: RawClient, producer_id: int, epoch: int) -> None:
+    topics = [{"name": "t", "partition_indexes": [0]}]
+    marker = {"producer_id": producer_id, "producer_epoch": epoch, "coordinator_epoch": 0}
+    marker |= {"transaction_result": True, "topics": topics}
+
+    answer = raw.ask(wire.WRITE_TXN_MARKERS, 1, markers=[marker])
+
+    (part,) = answer.markers[0].topics[0].partitions
+    assert part.error_code == ErrorCode.invalid_request

@@ -96,6 +96,27 @@ def test_kcat_shows_metadata_and_finds_offsets_by_time(bootstrap: str) -> None:
     assert sorted(offsets.split("\n")) == ["", f"{topic} [0] offset 11", f"{topic} [1] offset 30"]
 
 
+def test_kcat_reads_as_a_member_of_a_group(bootstrap: str) -> None:
+    topic = create(bootstrap, "kcat-group")
+    run_kafkajs(bootstrap, "produce", topic=topic, count=COUNT, codec="None", acks=-1)
+
+    reading = ("-G", "kcat-readers", topic, "-c", str(COUNT), "-f", "%k ")
+    output = run_kcat(bootstrap, "-X", "auto.offset.reset=earliest", *reading)
+
+    assert sorted(map(int, output.split())) == list(range(COUNT))
+
+
+def test_kafkajs_reads_as_a_member_of_a_group(bootstrap: str) -> None:
+    topic = create(bootstrap, "kafkajs-group")
+    run_kafkajs(bootstrap, "produce", topic=topic, count=COUNT, codec="GZIP", acks=-1)
+
+    result = run_kafkajs(bootstrap, "consume", topic=topic, group="kafkajs-readers", count=COUNT)
+
+    assert sorted(int(key) for _, _, key in result["found"]) == list(range(COUNT))
+    ((committed,),) = ([topic["partitions"]] for topic in result["committed"])
+    assert {part["partition"]: part["offset"] for part in committed} == {0: "30", 1: "30"}
+
+
 @pytest.mark.parametrize(
     ("codec", "acks", "idempotent"),
     [("None", -1, False), ("GZIP", 1, False), ("GZIP", -1, True)],

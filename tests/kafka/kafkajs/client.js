@@ -69,6 +69,30 @@ async function fetch({ topic, partition, offset }) {
   }))
 }
 
+async function consume({ topic, group, count }) {
+  const consumer = kafka.consumer({ groupId: group })
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  const found = []
+  await new Promise((resolve, reject) => {
+    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+    const eachMessage = async ({ partition, message }) => {
+      found.push([partition, Number(message.offset), message.key.toString()])
+      if (found.length === count) resolve()
+    }
+    consumer.run({ eachMessage }).catch(reject)
+  })
+  const offsets = found.reduce((most, [partition, offset]) => most.set(partition, offset + 1), new Map())
+  await consumer.commitOffsets(
+    [...offsets].map(([partition, offset]) => ({ topic, partition, offset: String(offset) }))
+  )
+  await consumer.disconnect()
+  return withAdmin(async admin => ({
+    found,
+    committed: await admin.fetchOffsets({ groupId: group, topics: [topic] }),
+  }))
+}
+
 async function administer({ topic }) {
   return withAdmin(async admin => {
     const created = await admin.createTopics({
@@ -120,7 +144,7 @@ async function offsets({ topic, timestamp, deleteTo }) {
   })
 }
 
-const acts = { administer, create, fetch, offsets, produce }
+const acts = { administer, consume, create, fetch, offsets, produce }
 
 acts[act](JSON.parse(text)).then(
   result => process.stdout.write(JSON.stringify(result) + '\n'),

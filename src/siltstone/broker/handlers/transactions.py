@@ -207,6 +207,8 @@ def handle_write_markers(broker: Broker, request: Request) -> Values:
 
 
 def _write_marker(broker: Broker, partition: TopicPartition, ending: Ending) -> ErrorCode:
+    if ending.producer.producer_id < 0 or ending.producer.epoch < 0:
+        return ErrorCode.invalid_request  # A marker is somebody's.
     try:
         broker.coordinators.markers.write(partition, ending)
     except Exception as error:  # noqa: BLE001 - one partition must not stop the others
