@@ -123,8 +123,9 @@ class Bench:
         for client, member_id in zip(clients, members, strict=True):
             self._send_join(group, client, member_id)
         joined = [client.receive(wire.JOIN_GROUP, _JOIN_VERSION) for client in clients]
-        if len({(a.error_code, a.generation_id) for a in joined}) != 1:
-            raise WrongAnswerError(f"members of {group} are in different generations")
+        answers = {(a.error_code, a.generation_id) for a in joined}
+        if len(answers) != 1:
+            raise WrongAnswerError(f"members of {group} are in different generations: {answers}")
         for client, member_id, answer in zip(clients, members, joined, strict=True):
             shares = [{"member_id": m.member_id, "assignment": b"x" * 50} for m in answer.members]
             client.send(
