@@ -160,8 +160,13 @@ def wait_for_files(served: ServedBroker, count: int) -> None:
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (1, -1)])
 def test_a_marker_of_nobody_is_refused(raw: RawClient, producer_id: int, epoch: int) -> None:
     topics = [{"name": "t", "partition_indexes": [0]}]
-    marker = {"producer_id": producer_id, "producer_epoch": epoch, "coordinator_epoch": 0}
-    marker |= {"transaction_result": True, "topics": topics}
+    marker = {
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "coordinator_epoch": 0,
+        "transaction_result": True,
+        "topics": topics,
+    }
 
     answer = raw.ask(wire.WRITE_TXN_MARKERS, 1, markers=[marker])
 
