@@ -23,8 +23,9 @@ from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.scan import Batches, as_bytes, scan
 from siltstone.table import kernels
 from siltstone.table.chunks import FileChunk, GapFinder, iter_chunks
-from siltstone.table.columns import SCHEMA, SCHEMA_WITH_HEADERS, flatten, make_record_batch
+from siltstone.table.columns import SCHEMA, SCHEMA_WITH_HEADERS, make_record_batch
 from siltstone.table.filling import ALL_RECORDS, ANY_OFFSET, ColumnFiller
+from siltstone.table.flat_records import flatten
 from siltstone.table.request import (
     View,
     ViewBounds,

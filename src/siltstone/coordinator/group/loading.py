@@ -27,7 +27,7 @@ from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.control import ControlType
 from siltstone.records.layout import CONTROL_BIT, TRANSACTIONAL_BIT
 from siltstone.records.scan import Batches, scan, walk
-from siltstone.table.columns import flatten
+from siltstone.table.flat_records import flatten
 from siltstone.table.kernels import locate_values
 
 _READ_BYTES: Final = 8 << 20
