@@ -4,7 +4,9 @@ Each batch keeps its header before its records. Rows of the table then say where
 its attributes still name its codec.
 """
 
+import itertools
 import struct
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -63,63 +65,38 @@ class Unpacker:
         if len(self._out) > _MAX_KEPT_BYTES:
             self._out = np.empty(_FIRST_BYTES, np.uint8)
         table = chunk.batches.copy()
-        is_lz4 = ((table["attributes"][numbers] & CODEC_MASK) == Codec.LZ4).tolist()
+        places: list[_Place] = []
         slot = 0
         end = 0
         while slot < len(numbers) and end < MAX_UNPACKED_BYTES:
-            why = packing_kernels.LEFT
-            if is_lz4[slot]:
-                slot, end, why = packing_kernels.unpack_lz4(
-                    chunk.data,
-                    table,
-                    numbers,
-                    slot,
-                    self._out,
-                    end,
-                    MAX_UNPACKED_BYTES,
-                    MAX_PAYLOAD_BYTES,
-                )
+            slot, end, why = packing_kernels.unpack_lz4(
+                chunk.data,
+                table,
+                numbers,
+                slot,
+                self._out,
+                end,
+                MAX_UNPACKED_BYTES,
+                MAX_PAYLOAD_BYTES,
+            )
             if why == packing_kernels.NO_ROOM:
-                self._make_room(end, len(self._out))
+                self._make_room(end, len(self._out) + 1)
             elif why == packing_kernels.LEFT:
-                slot, end = self._unpack_run(file, chunk, table, numbers[slot:], end, slot)
+                places = places or _find_places(chunk.batches[numbers])
+                run = _unpack_run(file, chunk, itertools.islice(places, slot, None), end)
+                sizes = np.array(run.sizes)
+                ends = end + np.cumsum(sizes)
+                done = numbers[slot : slot + len(sizes)]
+                table["position"][done] = ends - sizes
+                table["size_bytes"][done] = sizes
+                self._append(end, b"".join(run.parts))
+                end = int(ends[-1])
+                slot += len(sizes)
         return as_bytes(self._out[:end].data), table, slot
 
-    def _unpack_run(
-        self, file: File, chunk: Chunk, table: Any, numbers: Any, end: int, slot: int
-    ) -> tuple[int, int]:
-        """Unpack a batch, and those of the same codec after it, with the library of the codec."""
-        rows = chunk.batches[numbers]
-        starts = rows["position"].tolist()
-        sizes = rows["size_bytes"].tolist()
-        codecs = (rows["attributes"] & CODEC_MASK).tolist()
-        codec = _CODECS[codecs[0]]
-        parts: list[bytes | memoryview] = []
-        unpacked: list[int] = []
-        total = 0
-        for start, size, number in zip(starts, sizes, codecs, strict=True):
-            # The kernel takes lz4 batches, but for the one that it has left to us.
-            if parts and (
-                number != codec or codec is Codec.LZ4 or end + total >= MAX_UNPACKED_BYTES
-            ):
-                break
-            payload: bytes | memoryview = chunk.view[start + HEADER_SIZE : start + size]
-            # A header without records has no compressed stream either, whatever its codec.
-            if payload:
-                try:
-                    payload = decompress(codec, payload)
-                except DecodeError as error:
-                    at = chunk.position + start
-                    raise CorruptBatchError(file.path, at, error.reason) from error
-            parts += (chunk.view[start : start + HEADER_SIZE], payload)
-            unpacked.append(HEADER_SIZE + len(payload))
-            total += unpacked[-1]
-        self._make_room(end, total)
-        self._out[end : end + total] = as_bytes(b"".join(parts))
-        done = numbers[: len(unpacked)]
-        table["position"][done] = end + np.cumsum(unpacked) - unpacked
-        table["size_bytes"][done] = unpacked
-        return slot + len(unpacked), end + total
+    def _append(self, end: int, data: bytes) -> None:
+        self._make_room(end, len(data))
+        self._out[end : end + len(data)] = as_bytes(data)
 
     def _make_room(self, end: int, size: int) -> None:
         """See to it that so many bytes more have room."""
@@ -127,6 +104,47 @@ class Unpacker:
             out = np.empty(max(_GROWTH * len(self._out), end + size), np.uint8)
             out[:end] = self._out[:end]
             self._out = out
+
+
+class _Place(NamedTuple):
+    """Where a batch lies in its chunk, and what it is packed with."""
+
+    start: int
+    stop: int
+    codec: Codec
+
+
+def _find_places(rows: Any) -> list[_Place]:
+    stops = rows["position"] + rows["size_bytes"]
+    codecs = [_CODECS[codec] for codec in (rows["attributes"] & CODEC_MASK).tolist()]
+    return list(map(_Place, rows["position"].tolist(), stops.tolist(), codecs))
+
+
+class _Run(NamedTuple):
+    """Neighbours that were unpacked with the libraries of their codecs."""
+
+    parts: list[bytes | memoryview]
+    sizes: list[int]
+
+
+def _unpack_run(file: File, chunk: Chunk, places: Iterable[_Place], total: int) -> _Run:
+    """Unpack one batch, and all that follow up to one of lz4, until there is enough."""
+    parts: list[bytes | memoryview] = []
+    sizes: list[int] = []
+    for start, stop, codec in places:
+        if sizes and (codec is Codec.LZ4 or total >= MAX_UNPACKED_BYTES):
+            break
+        payload: bytes | memoryview = chunk.view[start + HEADER_SIZE : stop]
+        # A header without records has no compressed stream either, whatever its codec.
+        if payload:
+            try:
+                payload = decompress(codec, payload)
+            except DecodeError as error:
+                raise CorruptBatchError(file.path, chunk.position + start, error.reason) from error
+        parts += (chunk.view[start : start + HEADER_SIZE], payload)
+        sizes.append(HEADER_SIZE + len(payload))
+        total += sizes[-1]
+    return _Run(parts, sizes)
 
 
 class Packed(NamedTuple):

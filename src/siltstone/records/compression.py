@@ -49,12 +49,12 @@ _LZ4_STORED_BIT: Final = 1 << 31
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_END_MARK: Final = bytes(4)
 
-_ZSTD_MAGIC: Final = bytes.fromhex("28b52ffd")
-_ZSTD_SINGLE_SEGMENT_BIT: Final = 0x20
-_ZSTD_CHECKSUM_BIT: Final = 0x04
-_ZSTD_CHECKSUM_BYTES: Final = 4
-_ZSTD_BLOCK_HEADER_BYTES: Final = 3  # is it the last, its kind, its size
-_ZSTD_REPEATED_BYTE: Final = 1  # The kind of block whose size is not that of its bytes.
+_ZSTD_START: Final = struct.Struct("<IB")  # magic, flags
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_CHECKSUM_BIT: Final = 4
+_ZSTD_BLOCK_HEADER_BYTES: Final = 3
+_ZSTD_KIND: Final = 6
+_ZSTD_REPEATED_BYTE: Final = 2  # The kind of block whose size is not that of its bytes.
 
 # How cramjam says that the output buffer was too small, the one failure worth a second try.
 _OUTPUT_FULL: Final = "failed to write whole buffer"
@@ -284,24 +284,28 @@ def _is_one_zstd_frame(view: memoryview) -> bool:
 
     The library takes what comes after a frame for granted.
     """
-    if view[: len(_ZSTD_MAGIC)] != _ZSTD_MAGIC or len(view) <= len(_ZSTD_MAGIC):
+    if len(view) < _ZSTD_START.size:
         return False
-    flags = view[len(_ZSTD_MAGIC)]
-    is_single_segment = bool(flags & _ZSTD_SINGLE_SEGMENT_BIT)
-    content_size_bytes = (is_single_segment, 2, 4, 8)[flags >> 6]
-    position = len(_ZSTD_MAGIC) + 1 + (not is_single_segment) + content_size_bytes
-    position += (0, 1, 2, 4)[flags & 3]  # dictionary
-    is_last = False
-    while not is_last:
-        if len(view) - position < _ZSTD_BLOCK_HEADER_BYTES:
-            return False
-        block = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_BYTES], "little")
-        is_last = bool(block & 1)
-        is_one_byte = block >> 1 & 3 == _ZSTD_REPEATED_BYTE
-        position += _ZSTD_BLOCK_HEADER_BYTES + (1 if is_one_byte else block >> 3)
-    if flags & _ZSTD_CHECKSUM_BIT:
-        position += _ZSTD_CHECKSUM_BYTES
-    return position == len(view)
+    magic, flags = _ZSTD_START.unpack_from(view)
+    if magic != _ZSTD_MAGIC:
+        return False
+    is_single_segment = flags >> 5 & 1
+    position = _ZSTD_START.size + (0, 1, 2, 4)[flags & 3]  # dictionary
+    position += 0 if is_single_segment else 1  # window
+    position += (is_single_segment, 2, 4, 8)[flags >> 6]  # content size
+    last_header = len(view) - _ZSTD_BLOCK_HEADER_BYTES
+    while position <= last_header:
+        # One bit says whether it is the last, two are its kind, the others its size.
+        low = view[position]
+        if low & _ZSTD_KIND == _ZSTD_REPEATED_BYTE:
+            size = 1
+        else:
+            size = low >> 3 | view[position + 1] << 5 | view[position + 2] << 13
+        position += _ZSTD_BLOCK_HEADER_BYTES + size
+        if low & 1:
+            checksum_bytes: int = flags & _ZSTD_CHECKSUM_BIT  # It happens to be their number.
+            return position + checksum_bytes == len(view)
+    return False
 
 
 class _Scratch(threading.local):

@@ -81,6 +81,15 @@ def test_batches_of_all_codecs_are_unpacked_whatever_the_room_at_first(
     assert unpack_all(chunk_of(batches), Unpacker()) == [plain(batch) for batch in batches]
 
 
+def test_a_first_batch_that_needs_more_room_than_there_is_gets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unpacking, "_FIRST_BYTES", 1)
+    batch = batch_of(Codec.LZ4, 0, 300_000)
+
+    assert unpack_all(chunk_of([batch]), Unpacker()) == [plain(batch)]
+
+
 def test_no_more_is_unpacked_than_enough_and_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MAX_UNPACKED_BYTES", 100_000)
     batches = [batch_of(Codec.LZ4, 2 * i, 60_000) for i in range(5)]
