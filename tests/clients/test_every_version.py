@@ -76,7 +76,7 @@ def begun(raw: RawClient, topic: str) -> RawProducer:
     return producer
 
 
-def values_in_transaction(api_key: int, topic: str, producer: RawProducer) -> dict[str, Any]:
+def values_in_transaction(api_key: int, topic: str, producer: Any) -> dict[str, Any]:
     """Return a request that succeeds while a transaction is open."""
     name = producer.transactional_id
     who = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}

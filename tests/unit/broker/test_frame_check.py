@@ -2,7 +2,7 @@
 
 import struct
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kio.index import load_request_schema
@@ -11,14 +11,29 @@ from kio.serial import entity_reader
 from siltstone.broker.frame_check import check_frame, skipper
 from siltstone.broker.wire import BadFrameError, decode
 from siltstone.errors import DecodeError
-from tests.clients.test_every_version import EVERY_VERSION, values_for
+from tests.clients.test_every_version import (
+    EVERY_VERSION,
+    IN_TRANSACTION,
+    values_for,
+    values_in_transaction,
+)
 from tests.support.serving import frame_of
 
 
+class SomeProducer(NamedTuple):
+    """A producer that no broker knows."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 def body_of(api_key: int, version: int) -> tuple[Any, memoryview, int]:
-    frame = memoryview(frame_of(api_key, version, values_for(api_key, "topic", uuid.UUID(int=5))))[
-        4:
-    ]
+    if api_key in IN_TRANSACTION:
+        values = values_in_transaction(api_key, "topic", SomeProducer("name", 7, 3))
+    else:
+        values = values_for(api_key, "topic", uuid.UUID(int=5))
+    frame = memoryview(frame_of(api_key, version, values))[4:]
     request_type = load_request_schema(api_key, version)
     _, size = entity_reader(request_type.__header_schema__)(frame, 0)
     return request_type, frame, size
