@@ -44,7 +44,7 @@ demo: install java ## produce a changelog, plan, compact on Spark, verify, read 
 
 test: install java ## every test but tests/kafka; WORKERS=2, PYTEST_ARGS="-k name"
 	@echo "test: tests/ without tests/kafka, $(WORKERS) workers"
-	@$(PYTEST) tests --ignore=tests/kafka -n $(WORKERS) $(PYTEST_ARGS)
+	@$(PYTEST) tests --ignore=tests/kafka -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # The first test waits for Maven to fetch Kafka's jars, hence the longer limit.
 test-kafka: install java-build clients ## tests/kafka, against a real Kafka

@@ -29,8 +29,8 @@ from tests.support.log_checks import fetch_all
 from tests.support.serving import RawClient, ServedBroker
 
 SECONDS = int(os.environ.get("SILTSTONE_SOAK_SECONDS", "15"))
-CONNECTIONS = int(os.environ.get("SILTSTONE_SOAK_CONNECTIONS", "100"))
-PARTITIONS = int(os.environ.get("SILTSTONE_SOAK_PARTITIONS", "200"))
+CONNECTIONS = int(os.environ.get("SILTSTONE_SOAK_CONNECTIONS", "60"))
+PARTITIONS = int(os.environ.get("SILTSTONE_SOAK_PARTITIONS", "100"))
 KILL_SECONDS = 30 if SECONDS > 60 else 5
 SEGMENT_BYTES = 20_000 if SECONDS > 60 else 3_000
 PARTITIONS_PER_TOPIC = 50

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.spark.conftest import Engines
 from tests.support.make_log import HastyDisk
+from tests.support.processes import is_alive, iter_children
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -368,25 +369,6 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline, "waited for too long"
         time.sleep(0.05)
-
-
-def iter_children(pid: int) -> Iterator[int]:
-    """Go through the processes that a process has started, and those that they have."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # It has ended meanwhile.
-        if parent == pid:
-            yield (child := int(stat.parent.name))
-            yield from iter_children(child)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader
 from tests.spark.source_logs import fill_topic, plain_log, read_records
+from tests.support.processes import iter_children, wait_for_ends
 
 _RUN = Path(__file__).with_name("copy_stream.py")
 _QUERY_COUNT = 3
@@ -43,10 +44,12 @@ def start(directories: Sequence[Path], errors_path: Path) -> subprocess.Popen[by
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all that it has started."""
+    """End the process and all that it has started; workers see that only after a moment."""
+    children = list(iter_children(process.pid))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    wait_for_ends(children)
 
 
 def count_batches(directory: Path) -> int:

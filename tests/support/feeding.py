@@ -12,7 +12,7 @@ from tests.support.serving import frame_of
 _SIDE_BY_SIDE = 8
 _PIPELINED = 50
 _SLICE = 500
-_SILENCE_SECONDS = 0.1  # then it waits for something: a fetch for records, say
+_SILENCE_SECONDS = 0.03  # then it waits for something: a fetch for records, say
 _CORRELATION_POSITION = 8
 _INT = struct.Struct(">i")
 
