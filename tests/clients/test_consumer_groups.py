@@ -121,19 +121,20 @@ def test_a_partition_is_given_up_before_another_gets_it(
 ) -> None:
     topic = make_topic(2)
     one = join(raw, group, "one", [topic])
-    assert (one.member_epoch, partitions(one)) == (1, [0, 1])
+    epoch = one.member_epoch  # Kafka's may begin with 2: it sees a new topic a moment later.
+    assert (epoch in (1, 2), partitions(one)) == (True, [0, 1])
 
     other = join(raw, group, "other", [topic])
-    assert (other.member_epoch, partitions(other)) == (2, [])  # all are held by the first
-    told = heartbeat(raw, group, "one", 1)
+    assert (other.member_epoch, partitions(other)) == (epoch + 1, [])  # all are the first one's
+    told = heartbeat(raw, group, "one", epoch)
     (kept,) = partitions(told)
-    assert told.member_epoch == 1  # until it has given up what it must
-    assert heartbeat(raw, group, "other", 2).assignment is None
+    assert told.member_epoch == epoch  # until it has given up what it must
+    assert heartbeat(raw, group, "other", epoch + 1).assignment is None
 
-    moved = heartbeat(raw, group, "one", 1, topic_partitions=owned(told, [kept]))
-    got = heartbeat(raw, group, "other", 2)
+    moved = heartbeat(raw, group, "one", epoch, topic_partitions=owned(told, [kept]))
+    got = heartbeat(raw, group, "other", epoch + 1)
 
-    assert moved.member_epoch == 2
+    assert moved.member_epoch == epoch + 1
     assert partitions(got) == [1 - kept]
 
 
@@ -172,7 +173,7 @@ def test_a_static_member_that_is_away_keeps_its_share_for_the_next_one(
     raw: RawClient, make_topic: MakeTopic, group: str
 ) -> None:
     topic = make_topic(2)
-    join(raw, group, "one", [topic], instance_id="a")
+    epoch = join(raw, group, "one", [topic], instance_id="a").member_epoch
     unreleased = join(raw, group, "again", [topic], instance_id="a")
     away = heartbeat(raw, group, "one", -2, instance_id="a")
 
@@ -180,6 +181,6 @@ def test_a_static_member_that_is_away_keeps_its_share_for_the_next_one(
 
     assert unreleased.error_code == ErrorCode.unreleased_instance_id
     assert away.member_epoch == -2
-    assert (back.member_epoch, partitions(back)) == (1, [0, 1])
-    fenced = heartbeat(raw, group, "one", 1, instance_id="a")
+    assert (back.member_epoch, partitions(back)) == (epoch, [0, 1])
+    fenced = heartbeat(raw, group, "one", epoch, instance_id="a")
     assert fenced.error_code == ErrorCode.fenced_instance_id

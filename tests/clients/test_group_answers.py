@@ -122,7 +122,7 @@ def test_offsets_are_committed_by_nobody_in_particular(
     assert [p.metadata for p in some.topics[0].partitions] == ["m", ""]
     listed = raw.ask(wire.LIST_GROUPS, 5, states_filter=["empty"], types_filter=["Classic"])
     (one,) = (g for g in listed.groups if g.group_id == group)
-    assert (one.protocol_type, one.group_state, one.group_type) == ("", "Empty", "Classic")
+    assert (one.protocol_type, one.group_state, one.group_type) == ("", "Empty", "classic")
     others = raw.ask(wire.LIST_GROUPS, 5, states_filter=["stable"], types_filter=())
     assert group not in [g.group_id for g in others.groups]
 

@@ -1,9 +1,16 @@
 """Groups and their offsets, on a directory in turns: each goes on where the other ended."""
 
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka.conftest import MakeBroker
@@ -40,8 +47,18 @@ def commit(broker: AnyBroker, group: str, offsets: Mapping[int, int], metadata: 
 def committed(broker: AnyBroker, group: str) -> dict[int, tuple[int, str]]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     asked = ConsumerGroupTopicPartitions(group)
-    found = admin.list_consumer_group_offsets([asked])[group].result()
-    return {p.partition: (p.offset, p.metadata or "") for p in found.topic_partitions}
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            found = admin.list_consumer_group_offsets([asked])[group].result()
+        except KafkaException as error:
+            # A Kafka that has just started reads its groups while it answers already.
+            is_loading = error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+            if not is_loading or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return {p.partition: (p.offset, p.metadata or "") for p in found.topic_partitions}
 
 
 def states(broker: AnyBroker) -> dict[str, str]:

@@ -109,7 +109,7 @@ class ClassicState:
     @property
     def group_type(self) -> str:
         """The protocol of its members, by the name that clients are told."""
-        return "Classic"
+        return "classic"
 
     @property
     def is_empty(self) -> bool:

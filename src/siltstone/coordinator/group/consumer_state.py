@@ -77,7 +77,7 @@ class HeartbeatAnswer(NamedTuple):
 class ConsumerState:
     """The members of a group, what they have and are to have."""
 
-    group_type: Final = "Consumer"
+    group_type: Final = "consumer"
     protocol_type: Final = "consumer"
 
     def __init__(
