@@ -27,7 +27,7 @@ from tests.spark.source_logs import fill_topic, plain_log, read_records
 from tests.support.processes import iter_children, wait_for_ends
 
 _RUN = Path(__file__).with_name("copy_stream.py")
-_QUERY_COUNT = 3
+_QUERY_COUNT = 2
 _KILL_COUNT = 2
 
 
@@ -63,7 +63,7 @@ def test_killed_queries_go_on_where_they_were(tmp_path: Path) -> None:
     rng = random.Random(20_260_000)
     directories = [tmp_path / str(number) for number in range(_QUERY_COUNT)]
     for number, directory in enumerate(directories):
-        fill_topic(directory / "logs", "orders", seed=number, batch_count=120)
+        fill_topic(directory / "logs", "orders", seed=number, batch_count=60)
         with LogManager([directory / "logs"]) as manager:
             manager.create_topic("copy", 3)
     for attempt in range(_KILL_COUNT + 1):
@@ -83,7 +83,7 @@ def test_killed_queries_go_on_where_they_were(tmp_path: Path) -> None:
         expected = 0 if attempt == _KILL_COUNT else -signal.SIGKILL
         assert process.returncode == expected, errors_path.read_text()[-3000:]
         for directory in directories:
-            seed, count = 10 + attempt, 0 if attempt == _KILL_COUNT else 20
+            seed, count = 10 + attempt, 0 if attempt == _KILL_COUNT else 10
             fill_topic(directory / "logs", "orders", seed=seed, batch_count=count)
 
     for directory in directories:
