@@ -66,6 +66,18 @@ def test_a_table_of_winners_grows() -> None:
     assert len(second) == 40_000
 
 
+def test_keys_in_the_order_of_their_hashes_do_not_get_in_each_others_way() -> None:
+    # With all of them at one end of a table this would take hours.
+    entries = np.random.default_rng(2).integers(0, 2**64, (1_000_000, 2), np.uint64)
+    entries = entries[np.argsort(entries[:, 0])]
+    winners = KeyWinners(range_count=1)
+    winners.enter(0, entries.tobytes())
+
+    (survivors,) = winners.survivors(slice_count=1)
+
+    assert sorted(survivors.tolist()) == sorted((entries[:, 1] & 0xFFFFFFFF).tolist())
+
+
 @given(WORDS, st.integers(1, 1000))
 def test_a_hash_belongs_to_one_range(low: int, range_count: int) -> None:
     found = key_kernels.hash_range(np.uint64(low), range_count)  # type: ignore[arg-type]

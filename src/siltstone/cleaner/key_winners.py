@@ -31,19 +31,10 @@ class KeyWinners:
     def enter(self, slice_number: int, block: bytes) -> None:
         """Take in the keys of one slice; a later slice wins."""
         entries = np.frombuffer(block, np.uint64).reshape(-1, 2)
-        first = 0
-        while first < len(entries):
-            first, self._used = winner_kernels.enter_winners(
-                entries,
-                first,
-                slice_number,
-                self._range_count,
-                self._table,
-                self._winners,
-                self._used,
-            )
-            if first < len(entries):
-                self.grow()
+        self.reserve(self._used + len(entries))
+        self._used = winner_kernels.enter_winners(
+            entries, slice_number, self._range_count, self._table, self._winners, self._used
+        )
 
     def survivors(self, slice_count: int) -> list[Survivors]:
         """Return what survives of each slice."""
@@ -54,10 +45,19 @@ class KeyWinners:
         winner_kernels.sort_winners(self._table, self._winners, ends, survivors)
         return np.split(survivors, ends[:-1])
 
-    def grow(self) -> None:
-        """Make room for twice as many keys."""
-        table = np.zeros((2 * len(self._table), 2), np.uint64)
-        winners = np.empty(len(table), np.uint32)
+    def reserve(self, key_count: int) -> None:
+        """Make room for so many keys.
+
+        Beforehand: keys come in the order of their hashes, which is that of the table. One that
+        grew on the way would have all of them at its start, and none at its end.
+        """
+        capacity = len(self._table)
+        while 4 * key_count > 3 * capacity:
+            capacity *= 2
+        if capacity == len(self._table):
+            return
+        table = np.zeros((capacity, 2), np.uint64)
+        winners = np.empty(capacity, np.uint32)
         winner_kernels.move_winners(self._table, self._winners, self._range_count, table, winners)
         self._table, self._winners = table, winners
 

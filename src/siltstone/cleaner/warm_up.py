@@ -44,7 +44,7 @@ def warm_up_stages() -> None:
     report, blocks = index_slice(plan, storage, part, range_count=1)
     winners = KeyWinners(range_count=1)
     winners.enter(0, blocks[0].tobytes())
-    winners.grow()
+    winners.reserve(1 << 13)
     survivors = [(0, block.tobytes()) for block in winners.survivors(slice_count=1)]
     modes, _ = settle_modes(plan, [report])
     (order,) = order_shares([Share(plan.groups, (part,))], [report], modes)

@@ -19,26 +19,17 @@ def _place(low: int, range_count: int, shift: int) -> int:
 
 @njit(cache=True, nogil=True)
 def enter_winners(
-    entries: Any,
-    first: int,
-    slice_number: int,
-    range_count: int,
-    table: Any,
-    winners: Any,
-    used: int,
-) -> tuple[int, int]:
-    """Enter the keys of one slice from number `first` on; return (number it stopped at, used).
+    entries: Any, slice_number: int, range_count: int, table: Any, winners: Any, used: int
+) -> int:
+    """Enter the keys of one slice, for which there is room; return how many rows are used.
 
     `table` holds 96 bits of each key's hash and the number of the latest slice it was found in,
     `winners` the other 32 bits of the entry from there. Twin: `key_winners.plain_survivors`.
     """
     shift = find_shift(table.shape[0])
     mask = np.int64(table.shape[0] - 1)
-    limit = table.shape[0] - table.shape[0] // 4
     mark = np.uint64(slice_number + 1)
-    for i in range(first, entries.shape[0]):
-        if used == limit:
-            return i, used
+    for i in range(entries.shape[0]):
         low = entries[i, 0]
         high = entries[i, 1] & ~np.uint64(ORDINAL_MASK)
         slot = _place(low, range_count, shift)
@@ -55,7 +46,7 @@ def enter_winners(
             table[slot, 1] = high | mark
             winners[slot] = np.uint32(entries[i, 1] & np.uint64(ORDINAL_MASK))
             break
-    return entries.shape[0], used
+    return used
 
 
 @njit(cache=True, nogil=True)
