@@ -13,7 +13,11 @@ from siltstone.records.batch import Batch, read_batch, read_header
 from siltstone.records.layout import HEADER_SIZE
 from siltstone.records.scan import as_bytes, walk
 
-_CHUNK_BYTES: Final = 2 << 20  # Small enough for a cache, large enough to forget about Python.
+CHUNK_BYTES: Final = 2 << 20
+"""Small enough for a cache."""
+
+PASS_CHUNK_BYTES: Final = 8 << 20
+"""Large enough to forget about Python: threads that pass its lock around wait for each other."""
 
 
 class Chunk(NamedTuple):
@@ -31,7 +35,13 @@ class Chunk(NamedTuple):
 
 
 def iter_chunks(
-    file: File, start: int, end: int, modes: BatchModes, *, is_sealed: bool = True
+    file: File,
+    start: int,
+    end: int,
+    modes: BatchModes,
+    *,
+    is_sealed: bool = True,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[Chunk]:
     """Yield the batches between two positions; raise CorruptBatchError if a header is not sound.
 
@@ -40,9 +50,9 @@ def iter_chunks(
     """
     position = start
     next_offset = 0
-    chunk_bytes = _CHUNK_BYTES
+    wanted_bytes = chunk_bytes
     while position < end:
-        wanted = min(chunk_bytes, end - position)
+        wanted = min(wanted_bytes, end - position)
         view = file.view(position, wanted) if is_sealed else memoryview(file.read(position, wanted))
         found = walk(view, next_offset=next_offset, check_crc=False)
         if found.refusal is not None:
@@ -51,14 +61,14 @@ def iter_chunks(
         if not len(found.batches):
             if len(view) < wanted:
                 raise CorruptBatchError(file.path, position, "the file ends too early")
-            chunk_bytes = _size_at(file, position, view, end)
+            wanted_bytes = _size_at(file, position, view, end)
             continue
         found_modes = modes.find(file, position, view, found.batches)
         view = view[: found.stop_position]
         yield Chunk(position, view, as_bytes(view), found.batches, found_modes)
         position += found.stop_position
         next_offset = int(found.batches["last_offset"][-1]) + 1
-        chunk_bytes = _CHUNK_BYTES
+        wanted_bytes = chunk_bytes
 
 
 def _size_at(file: File, position: int, data: memoryview, end: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from siltstone.cleaner.batch_modes import BatchModes
-from siltstone.cleaner.chunks import Chunk, iter_chunks
+from siltstone.cleaner.chunks import PASS_CHUNK_BYTES, Chunk, iter_chunks
 from siltstone.cleaner.crc_combine import combine_crcs
 from siltstone.cleaner.key_marks import KeyMarks, Reserved
 from siltstone.cleaner.side_by_side import Threads
@@ -27,7 +27,7 @@ class KeyWalk:
         file = self._storage.open_source(base_offset)
 
         def numbered() -> Iterator[tuple[Chunk, Reserved]]:
-            for chunk in iter_chunks(file, start, end, self._modes):
+            for chunk in iter_chunks(file, start, end, self._modes, chunk_bytes=PASS_CHUNK_BYTES):
                 self.next_offset = int(chunk.batches["last_offset"][-1]) + 1
                 yield chunk, self.keys.reserve(chunk)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from siltstone.cleaner import kernels
 from siltstone.cleaner.batch_modes import BatchModes
 from siltstone.cleaner.batch_writing import BatchWriter, Verdict, Written
-from siltstone.cleaner.chunks import Chunk, iter_chunks
+from siltstone.cleaner.chunks import PASS_CHUNK_BYTES, Chunk, iter_chunks
 from siltstone.cleaner.key_hasher import Marks
 from siltstone.cleaner.output import GroupWriter
 from siltstone.cleaner.plan import CleaningPlan
@@ -102,10 +102,15 @@ class Rewriting:
     def _judge_group(self, group: Sequence[int]) -> Iterator[_Judged]:
         for base_offset in group:
             file = self._storage.open_source(base_offset)
-            for chunk in iter_chunks(file, 0, self._sizes[base_offset], self._modes):
+            for chunk in self._iter_chunks(file, base_offset):
                 ordinal = self._ordinal
                 yield _Judged(file, chunk, self._judge(chunk, self._counts), ordinal)
             self._totals.bytes_read += self._sizes[base_offset]
+
+    def _iter_chunks(self, file: File, base_offset: int) -> Iterator[Chunk]:
+        return iter_chunks(
+            file, 0, self._sizes[base_offset], self._modes, chunk_bytes=PASS_CHUNK_BYTES
+        )
 
     def _write(self, judged: _Judged) -> tuple[BatchWriter, Written]:
         """Rewrite a chunk; what comes out is valid until its writer is used again."""
@@ -120,7 +125,7 @@ class Rewriting:
         before = self._modes.copy(), self._ordinal, self._totals.earliest_horizon_ms
         counts = self._counts.copy()
         file = self._storage.open_source(base_offset)
-        for chunk in iter_chunks(file, 0, self._sizes[base_offset], self._modes):
+        for chunk in self._iter_chunks(file, base_offset):
             fates = self._judge(chunk, counts).fates
             if not all(_is_empty_already(chunk, int(n), fates[n]) for n in np.flatnonzero(fates)):
                 self._modes, self._ordinal, self._totals.earliest_horizon_ms = before

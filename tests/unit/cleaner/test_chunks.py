@@ -1,10 +1,10 @@
-"""Reading ahead in another thread changes nothing but the time."""
+"""Threads that share the chunks of a pass change nothing but the time."""
 
 from pathlib import Path
 
 import pytest
 
-from siltstone.cleaner import chunks
+from siltstone.cleaner import key_walk, rewriting
 from siltstone.cleaner.local import LocalEngine
 from siltstone.errors import CorruptBatchError
 from tests.spark.passes import damage, fingerprint, plan_large_log, plan_random_logs
@@ -12,8 +12,9 @@ from tests.spark.passes import damage, fingerprint, plan_large_log, plan_random_
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Or all of a small log would be in one chunk, and nothing would be left to read ahead.
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 1000)
+    # Or all of a small log would be in one chunk, and nothing would be left for another thread.
+    monkeypatch.setattr(key_walk, "PASS_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(rewriting, "PASS_CHUNK_BYTES", 1000)
 
 
 @pytest.mark.parametrize("seed", range(4))
