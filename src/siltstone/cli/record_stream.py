@@ -1,5 +1,6 @@
 """What a consumer gets to see of a log: records, in order, without markers or aborted ones."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -29,7 +30,7 @@ class StartLog(Protocol):
         ...
 
 
-class PartitionStream:
+class PartitionStream(ABC):
     """Reads one partition from a starting point on, as far as there is something to read."""
 
     def __init__(self, partition: TopicPartition, wanted: Range, next_offset: int) -> None:
@@ -38,12 +39,12 @@ class PartitionStream:
         self.next_offset = next_offset
         self._stop_ms = wanted.stop_ms
 
+    @abstractmethod
     def read(self) -> Iterator[ConsumedRecord] | None:
         """Go on with the next part of the log, which may hide all of its records; None at the end.
 
         The part counts as read once the iterator is exhausted.
         """
-        raise NotImplementedError
 
     def _visible_records(
         self, batches: Iterable[Batch], aborted: Sequence[AbortedTxn]

@@ -48,8 +48,8 @@ def register(
 
 def _prepare(spark: SparkSession) -> None:
     if not _is_classic(spark):
-        # The server keeps it for this session, and brings it to its executors; a second time it
-        # would refuse.
+        # The server keeps it as long as this client stays, and brings it to its executors; it
+        # would refuse the same a second time.
         if spark.conf.get(_SENT_SETTING, None) is None:
             warm_up_source()
             with tempfile.TemporaryDirectory() as directory:
