@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltstone.records import kernels
+from siltstone.records import crc_kernels, kernels
 from siltstone.records.builder import build_batch
 from siltstone.records.crc32c import crc32c
 from siltstone.records.record import Record
@@ -25,7 +25,7 @@ def some_bytes(size: int, seed: int) -> bytes:
 def test_lanes_give_the_crc_of_the_whole(size: int, seed: int, start: int) -> None:
     data = some_bytes(size + start, seed)
 
-    assert kernels.crc32c(as_bytes(data), start, len(data)) == crc32c(data[start:])
+    assert crc_kernels.crc32c(as_bytes(data), start, len(data)) == crc32c(data[start:])
 
 
 @given(SIZES, SIZES, SEEDS)
@@ -34,7 +34,7 @@ def test_joined_crcs_are_that_of_both_runs(first_size: int, second_size: int, se
     first: Any = np.uint64(crc32c(data[:first_size]))
     second: Any = np.uint64(crc32c(data[first_size:]))
 
-    assert kernels.join_crcs(first, second, second_size) == crc32c(data)
+    assert crc_kernels.join_crcs(first, second, second_size) == crc32c(data)
 
 
 @given(st.lists(SIZES, min_size=1, max_size=4), SEEDS, st.data())

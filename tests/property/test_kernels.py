@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numba import njit
 
-from siltstone.records import kernels
+from siltstone.records import crc_kernels
 from siltstone.records.batch import read_batch
 from siltstone.records.builder import build_batch
 from siltstone.records.compression import Codec
@@ -23,25 +23,26 @@ LIMIT_BYTES = 1 << 20
 
 def _with_step(step: Any) -> Any:
     """Compile the checksum anew, around one of the two ways to feed it eight bytes."""
-    plain = kernels.crc32c.py_func
+    plain = crc_kernels.extend_crc.py_func
     names = {**plain.__globals__, "_crc_step": step}
     return njit(types.FunctionType(plain.__code__, names, plain.__name__))
 
 
-step_by_table: Any = kernels._crc_step_portable
-crc_by_table = _with_step(step_by_table)
+step_by_table: Any = crc_kernels._crc_step_portable
+extend_by_table = _with_step(step_by_table)
 
 
 @given(st.binary(max_size=300), st.integers(0, 40), st.integers(0, 40))
 @example(b"123456789", 0, 0)
+@example(bytes(range(250)) * 30, 3, 1)  # enough for the lanes
 def test_both_checksums_agree_with_the_package_wherever_the_bytes_begin(
     data: bytes, before: int, after: int
 ) -> None:
     array = as_bytes(bytes(before) + data + bytes(after))
     expected = crc32c_package.crc32c(data)
 
-    assert int(kernels.crc32c(array, before, before + len(data))) == expected
-    assert int(crc_by_table(array, before, before + len(data))) == expected
+    assert int(crc_kernels.crc32c(array, before, before + len(data))) == expected
+    assert int(extend_by_table(np.uint64(0), array, before, before + len(data))) == expected
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from siltstone.records.kernels import join_crcs
+from siltstone.records.crc_kernels import join_crcs
 
 
 def combine_crcs(first: int, second: int, second_bytes: int) -> int:

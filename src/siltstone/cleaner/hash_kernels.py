@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from siltstone.records.kernels import load_u64
+from siltstone.records.intrinsics import load_u64
 
 MAX_WORDS: Final = 8  # of a key that is hashed together with others: up to 63 bytes
 

@@ -10,7 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from siltstone.records.kernels import copy_bytes, crc32c, read_varint
+from siltstone.records.crc_kernels import crc32c
+from siltstone.records.intrinsics import copy_bytes
+from siltstone.records.kernels import read_varint
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,

@@ -21,7 +21,9 @@ from siltstone.cleaner.kernels import (
     TOMBSTONE,
     WINNER,
 )
-from siltstone.records.kernels import check_batches, join_crcs, load_u64, prefetch, read_record
+from siltstone.records.crc_kernels import join_crcs
+from siltstone.records.intrinsics import load_u64, prefetch
+from siltstone.records.kernels import check_batches, read_record
 from siltstone.records.layout import CODEC_MASK, HEADER_SIZE
 
 ORDINAL_MASK: Final = 0xFFFFFFFF

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 
 from siltstone.cleaner.kernels import write_i32
-from siltstone.records.kernels import copy_bytes, crc32c
+from siltstone.records.crc_kernels import crc32c
+from siltstone.records.intrinsics import copy_bytes
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,

@@ -5,16 +5,13 @@ says where and why it stopped. Whoever calls it (`scan`) asks the plain twin for
 Numba checks no bounds, so every read below stands behind a comparison with the end.
 """
 
-import platform
-from collections.abc import Callable
 from typing import Any, Final
 
-import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from siltstone.records.crc_kernels import crc32c, extend_crc, join_crcs
+from siltstone.records.intrinsics import load_u64, swap_u64
 from siltstone.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -67,242 +64,10 @@ INCOMPLETE: Final = 1  # the next batch ends after the bytes
 REFUSED: Final = 2  # the bytes at the stop position are no sound batch
 FULL: Final = 3  # the arrays have no room for the next batch
 
+_JOINED_BYTES: Final = 4096  # A CRC of fewer is sooner taken again than joined.
 _MAX_VARINT_BYTES: Final = 5
 _MAX_VARLONG_BYTES: Final = 10
 _MAX_OFFSET: Final = 2**63 - 1
-
-
-@intrinsic
-def load_u64(typing_context: Any, data: Any, position: Any) -> Any:
-    """Load 8 bytes at a position of a byte array, whatever its alignment."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.gep(array.data, [arguments[1]])
-        word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
-        return builder.load(word, align=1)
-
-    return types.uint64(data, types.int64), generate
-
-
-@intrinsic
-def copy_bytes(
-    typing_context: Any, target: Any, start: Any, source: Any, position: Any, count: Any
-) -> Any:
-    """Copy bytes from one array into another; they do not overlap."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        into = context.make_array(signature.args[0])(context, builder, arguments[0])
-        of = context.make_array(signature.args[2])(context, builder, arguments[2])
-        byte, i64 = ir.IntType(8).as_pointer(), ir.IntType(64)
-        function = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, i64])
-        to = builder.gep(into.data, [arguments[1]])
-        start_of = builder.gep(of.data, [arguments[3]])
-        builder.call(function, [to, start_of, arguments[4], ir.Constant(ir.IntType(1), 0)])
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
-
-
-@intrinsic
-def prefetch(typing_context: Any, data: Any, position: Any) -> Any:
-    """Ask for the bytes at a position of an array ahead of time, also if there are none."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        byte = ir.IntType(8).as_pointer()
-        i32 = ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
-        )
-        pointer = builder.gep(builder.bitcast(array.data, byte), [arguments[1]])
-        to_read_and_keep = [ir.Constant(i32, number) for number in (0, 3, 1)]
-        builder.call(function, [pointer, *to_read_and_keep])
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64), generate
-
-
-@intrinsic
-def _swap_u64(typing_context: Any, word: Any) -> Any:
-    """Turn a big-endian word into the machine's order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function = builder.module.declare_intrinsic("llvm.bswap", [ir.IntType(64)])
-        return builder.call(function, [arguments[0]])
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic
-def _crc_step_sse42(typing_context: Any, crc: Any, word: Any) -> Any:
-    """Feed 8 bytes to the processor's own CRC-32C."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        u64 = ir.IntType(64)
-        function = builder.module.declare_intrinsic(
-            "llvm.x86.sse42.crc32.64.64", (), ir.FunctionType(u64, [u64, u64])
-        )
-        return builder.call(function, arguments)
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
-_CRC_POLYNOMIAL: Final = 0x82F63B78  # reflected, as the bits of a CRC-32C are
-
-
-def _make_crc_tables() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Tables for eight bytes a step: table k advances a byte over k zero bytes."""
-    tables = np.zeros((8, 256), np.uint64)
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (_CRC_POLYNOMIAL if crc & 1 else 0)
-        tables[0, byte] = crc
-    for k in range(1, 8):
-        for byte in range(256):
-            crc = int(tables[k - 1, byte])
-            tables[k, byte] = int(tables[0, crc & 0xFF]) ^ (crc >> 8)
-    return tables
-
-
-_CRC_TABLES: Final = _make_crc_tables()
-
-_JOINED_BYTES: Final = 4096  # A CRC of fewer is sooner taken again than joined.
-_LINE_BYTES: Final = 64  # of a cache
-_LANE_BYTES: Final = 1024  # of each of three runs whose CRCs are taken side by side
-
-
-def _make_carry_tables(byte_count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Tables that carry a CRC over so many zero bytes: table k takes its byte k.
-
-    A CRC is linear over bits, so that what becomes of each bit says what becomes of all.
-    """
-    one_byte = _CRC_TABLES[0].tolist()
-    tables = np.zeros((4, 256), np.uint64)
-    for bit in range(32):
-        crc = 1 << bit
-        for _ in range(byte_count):
-            crc = one_byte[crc & 0xFF] ^ (crc >> 8)
-        has_bit = (np.arange(256) >> (bit % 8) & 1).astype(np.bool_)
-        tables[bit // 8, has_bit] ^= np.uint64(crc)
-    return tables
-
-
-_CARRY_TABLES: Final = _make_carry_tables(_LANE_BYTES)
-
-
-@njit(cache=True, nogil=True)
-def _crc_step_portable(crc: int, word: int) -> int:
-    mixed = crc ^ word
-    result = np.uint64(0)
-    for k in range(8):
-        byte = (mixed >> np.uint64(8 * k)) & np.uint64(0xFF)
-        result ^= _CRC_TABLES[7 - k, byte]
-    return result
-
-
-def _has_sse42() -> bool:
-    return platform.machine() == "x86_64" and bool(llvm.get_host_cpu_features().get("sse4.2"))
-
-
-_crc_step: Callable[..., Any] = _crc_step_sse42 if _has_sse42() else _crc_step_portable
-
-
-@njit(cache=True, nogil=True)
-def _carry(crc: int) -> int:
-    """Carry a CRC over the zero bytes of one lane."""
-    result = np.uint64(0)
-    for k in range(4):
-        result ^= _CARRY_TABLES[k, (crc >> np.uint64(8 * k)) & np.uint64(0xFF)]
-    return result
-
-
-@njit(cache=True, nogil=True)
-def crc32c(data: Any, start: int, end: int) -> int:
-    """Return the CRC-32C of `data[start:end]`. Twin: the `crc32c` package."""
-    return extend_crc(np.uint64(0), data, start, end)
-
-
-@njit(cache=True, nogil=True)
-def extend_crc(crc: int, data: Any, start: int, end: int) -> int:
-    """Return the CRC of bytes that have this one, followed by `data[start:end]`.
-
-    Each step waits for the one before, so that three runs side by side take little longer than one.
-    """
-    crc = crc ^ np.uint64(0xFFFFFFFF)
-    position = start
-    while position + 3 * _LANE_BYTES <= end:
-        second = np.uint64(0)
-        third = np.uint64(0)
-        for _ in range(_LANE_BYTES // _LINE_BYTES):
-            # The processor does not see by itself what comes after the three runs.
-            for lane in range(3, 6):
-                prefetch(data, position + lane * _LANE_BYTES)
-            for _ in range(_LINE_BYTES // 8):
-                crc = _crc_step(crc, load_u64(data, position))
-                second = _crc_step(second, load_u64(data, position + _LANE_BYTES))
-                third = _crc_step(third, load_u64(data, position + 2 * _LANE_BYTES))
-                position += 8
-        crc = _carry(_carry(crc) ^ second) ^ third
-        position += 2 * _LANE_BYTES
-    while position + 8 <= end:
-        crc = _crc_step(crc, load_u64(data, position))
-        position += 8
-    while position < end:
-        index = (crc ^ np.uint64(data[position])) & np.uint64(0xFF)
-        crc = _CRC_TABLES[0, index] ^ (crc >> np.uint64(8))
-        position += 1
-    return crc ^ np.uint64(0xFFFFFFFF)
-
-
-def _make_powers() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Tables for `join_crcs`: entry b of table k carries over b * 256^k zero bytes."""
-
-    def times(a: int, b: int) -> int:
-        product = 0
-        for bit in range(31, -1, -1):
-            if a >> bit & 1:
-                product ^= b
-            b = (b >> 1) ^ (_CRC_POLYNOMIAL if b & 1 else 0)
-        return product
-
-    powers = np.zeros((4, 256), np.uint64)
-    step = 1 << 23  # one byte; the highest bit is the constant term
-    for k in range(4):
-        power = 1 << 31
-        for byte in range(256):
-            powers[k, byte] = power
-            power = times(step, power)
-        step = power
-    return powers
-
-
-_POWERS: Final = _make_powers()
-
-
-@njit(cache=True, nogil=True)
-def _times(a: int, b: int) -> int:
-    """Multiply two polynomials modulo that of the CRC."""
-    product = np.uint64(0)
-    for shift in range(31, -1, -1):
-        if (a >> np.uint64(shift)) & np.uint64(1):
-            product ^= b
-        b = (b >> np.uint64(1)) ^ ((b & np.uint64(1)) * np.uint64(_CRC_POLYNOMIAL))
-    return product
-
-
-@njit(cache=True, nogil=True)
-def join_crcs(first: int, second: int, second_bytes: int) -> int:
-    """Return the CRC of two runs of bytes, one after the other, from the CRCs of both.
-
-    That of the first is carried over as many zero bytes as the second has, which is a product.
-    """
-    for k in range(4):
-        byte = (second_bytes >> (8 * k)) & 0xFF
-        if byte:
-            first = _times(_POWERS[k, byte], first)
-    return first ^ second
 
 
 @njit(cache=True, nogil=True)
@@ -329,7 +94,7 @@ def check_batches(data: Any, batches: Any) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _read_i64(data: Any, position: int) -> int:
-    return np.int64(_swap_u64(load_u64(data, position)))
+    return np.int64(swap_u64(load_u64(data, position)))
 
 
 @njit(cache=True, nogil=True)

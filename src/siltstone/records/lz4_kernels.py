@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from siltstone.records.kernels import copy_bytes, load_u64
+from siltstone.records.intrinsics import copy_bytes, load_u64
 
 BLOCK_BYTES: Final = 64 * 1024
 # What a block may write behind its end, or before it turns out that it does not shrink.

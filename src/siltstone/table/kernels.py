@@ -6,36 +6,14 @@ As in `records.kernels`, a kernel never raises, and reads only what `scan` has f
 from typing import Any, Final
 
 import numpy as np
-from numba import njit, types
-from numba.core.cgutils import raw_memcpy
-from numba.extending import intrinsic
+from numba import njit
 
 from siltstone.cleaner.key_kernels import read_short_record
+from siltstone.records.intrinsics import copy_bytes
 from siltstone.records.kernels import read_record, read_varint
 from siltstone.records.layout import HEADER_SIZE, TIMESTAMP_TYPE_BIT
 
 _MAX_VARINT_BYTES: Final = 5
-
-
-@intrinsic
-def copy_bytes(
-    typing_context: Any, source: Any, start: Any, target: Any, at: Any, count: Any
-) -> Any:
-    """Copy bytes from one array to another with `memcpy`: a loop takes three times as long."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        read = context.make_array(signature.args[0])(context, builder, arguments[0])
-        written = context.make_array(signature.args[2])(context, builder, arguments[2])
-        raw_memcpy(  # type: ignore[no-untyped-call]
-            builder,
-            builder.gep(written.data, [arguments[3]]),
-            builder.gep(read.data, [arguments[1]]),
-            arguments[4],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(source, types.int64, target, types.int64, types.int64), generate
 
 
 @njit(cache=True, nogil=True)
@@ -59,7 +37,7 @@ def copy_spans(data: Any, positions: Any, lengths: Any, offsets: Any, out: Any) 
         start = positions[i]
         length = np.int64(lengths[i])
         if length > 0:
-            copy_bytes(data, start, out, at, length)
+            copy_bytes(out, at, data, start, length)
             at += length
     offsets[positions.size] = at
 
@@ -140,12 +118,12 @@ def fill_columns(
             is_null[1, row] = value_length < 0
             after_key = key_position
             if key_length > 0:
-                copy_bytes(data, key_position, keys, key_at, key_length)
+                copy_bytes(keys, key_at, data, key_position, key_length)
                 key_at += key_length
                 after_key += key_length
             if value_length > 0:
                 _, value_start = read_varint(data, after_key, end, _MAX_VARINT_BYTES)
-                copy_bytes(data, value_start, values, value_at, value_length)
+                copy_bytes(values, value_at, data, value_start, value_length)
                 value_at += value_length
             row += 1
             key_offsets[row] = key_at
