@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from siltstone.table.kernels import copy_bytes
+from siltstone.records.intrinsics import copy_bytes
 
 _SEED: Final = 0x9747B28C
 _FACTOR: Final = 0x5BD1E995
@@ -85,7 +85,7 @@ def _write_field(out: Any, position: int, data: Any, offsets: Any, valid: Any, r
         return _write_varint(out, position, -1)
     start, end = offsets[row], offsets[row + 1]
     position = _write_varint(out, position, end - start)
-    copy_bytes(data, start, out, position, end - start)
+    copy_bytes(out, position, data, start, end - start)
     return position + end - start
 
 
