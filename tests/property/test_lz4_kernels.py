@@ -1,6 +1,5 @@
 """The lz4 kernels against the lz4 library, over sound, damaged and random bytes."""
 
-import random
 from typing import Any
 
 import cramjam
@@ -12,7 +11,7 @@ from siltstone.records import lz4_kernels
 from siltstone.records.compression import Codec, compress, decompress
 from siltstone.records.lz4_kernels import BLOCK_BYTES, SLACK_BYTES
 from siltstone.records.scan import as_bytes
-from tests.support.strategies import damaged
+from tests.support.strategies import damaged, payloads
 
 GUARD = 0xA5
 GUARD_BYTES = 64
@@ -25,29 +24,7 @@ sizes = (
     | st.integers(BLOCK_BYTES - 20, BLOCK_BYTES)
     | st.sampled_from([12, 13, BLOCK_BYTES])
 )
-
-
-@st.composite
-def contents(draw: st.DrawFn) -> bytes:
-    """Bytes of which a codec makes nothing, much, or as much as of records."""
-    size = draw(sizes)
-    rng = random.Random(draw(st.integers(0, 2**32)))
-    match draw(st.sampled_from(["noise", "pattern", "letters", "records", "mixed"])):
-        case "noise":
-            return rng.randbytes(size)
-        case "pattern":
-            return (rng.randbytes(draw(st.integers(1, 40))) * size)[:size]
-        case "letters":
-            return bytes(rng.choices(range(draw(st.integers(1, 16))), k=size))
-        case "records":
-            lines = (
-                b"%d {'user': %d, 'page': 'home'}" % (number, rng.randrange(1000))
-                for number in range(size // 20 + 1)
-            )
-            return b"".join(lines)[:size]
-        case _:
-            words = [rng.randbytes(rng.randrange(1, 300)) for _ in range(20)]
-            return b"".join(rng.choices(words, k=size // 100 + 20))[:size]
+contents = payloads(sizes)
 
 
 def encode_block(block: bytes) -> bytes:
@@ -73,7 +50,7 @@ def decode_frame(frame: bytes, out: Any, limit_bytes: int = LIMIT_BYTES) -> int:
     return int(lz4_kernels.decode_frame(as_bytes(frame), 0, len(frame), out, 0, limit_bytes))
 
 
-@given(contents(), st.integers(0, 20))
+@given(contents, st.integers(0, 20))
 @example(b"a", 0)
 @example(bytes(12), 0)
 @example(bytes(13), 0)
@@ -94,12 +71,12 @@ def test_a_block_is_encoded_as_the_library_does_wherever_it_begins(
     assert (out[GUARD_BYTES + room :] == GUARD).all()
 
 
-@given(contents(), st.binary(max_size=20))
+@given(contents, st.binary(max_size=20))
 def test_what_the_library_has_encoded_is_decoded(block: bytes, surroundings: bytes) -> None:
     assert decode_block(encode_block(block), surroundings) == block
 
 
-@given(contents())
+@given(contents)
 def test_what_the_thorough_encoder_has_found_is_decoded(block: bytes) -> None:
     packed = bytes(
         cramjam.lz4.compress_block(block, mode="high_compression", compression=9, store_size=False)
@@ -108,7 +85,7 @@ def test_what_the_thorough_encoder_has_found_is_decoded(block: bytes) -> None:
     assert decode_block(packed) == block
 
 
-@given(damaged(contents().map(encode_block)) | st.binary(max_size=80), st.binary(max_size=20))
+@given(damaged(contents.map(encode_block)) | st.binary(max_size=80), st.binary(max_size=20))
 def test_of_damaged_blocks_only_what_the_library_decodes_is_decoded_and_alike(
     block: bytes, surroundings: bytes
 ) -> None:
@@ -121,7 +98,7 @@ def test_of_damaged_blocks_only_what_the_library_decodes_is_decoded_and_alike(
         assert found == expected[:count]
 
 
-@given(st.lists(contents(), max_size=4).map(b"".join))
+@given(st.lists(contents, max_size=4).map(b"".join))
 def test_a_frame_is_the_one_that_plain_code_writes_and_reads_back(payload: bytes) -> None:
     room = lz4_kernels.frame_room(len(payload))
     out = np.full(room + GUARD_BYTES, GUARD, np.uint8)
@@ -137,7 +114,7 @@ def test_a_frame_is_the_one_that_plain_code_writes_and_reads_back(payload: bytes
     assert back[:count].tobytes() == payload
 
 
-@given(damaged(st.lists(contents(), max_size=2).map(lambda p: compress(Codec.LZ4, b"".join(p)))))
+@given(damaged(st.lists(contents, max_size=2).map(lambda p: compress(Codec.LZ4, b"".join(p)))))
 def test_of_damaged_frames_only_what_plain_code_reads_is_decoded_and_alike(frame: bytes) -> None:
     out = np.empty(LIMIT_BYTES, np.uint8)
 

@@ -1,5 +1,6 @@
 """Hypothesis strategies for records and batches, sound and damaged."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -203,6 +204,29 @@ def damaged(draw: DrawFn, data: SearchStrategy[bytes]) -> bytes:
             case "cut off":
                 del damaged_bytes[position:]
     return bytes(damaged_bytes)
+
+
+@st.composite
+def payloads(draw: DrawFn, sizes: SearchStrategy[int]) -> bytes:
+    """Bytes of which a codec makes nothing, much, or as much as of records."""
+    size = draw(sizes)
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    match draw(st.sampled_from(["noise", "pattern", "letters", "records", "mixed"])):
+        case "noise":
+            return rng.randbytes(size)
+        case "pattern":
+            return (rng.randbytes(draw(st.integers(1, 40))) * size)[:size]
+        case "letters":
+            return bytes(rng.choices(range(draw(st.integers(1, 16))), k=size))
+        case "records":
+            lines = (
+                b"%d {'user': %d, 'page': 'home'}" % (number, rng.randrange(1000))
+                for number in range(size // 20 + 1)
+            )
+            return b"".join(lines)[:size]
+        case _:
+            words = [rng.randbytes(rng.randrange(1, 300)) for _ in range(20)]
+            return b"".join(rng.choices(words, k=size // 100 + 20))[:size]
 
 
 def join_batches(cases: list[BatchCase]) -> bytes:

@@ -12,6 +12,7 @@ from siltstone.cleaner.key_hasher import Marks
 from siltstone.cleaner.unpacking import Unpacker, is_compressed, pack
 from siltstone.log.filesystem import File
 from siltstone.records.scan import as_bytes
+from siltstone.records.zstd_kernels import ZstdContexts
 
 _FIRST_BYTES: Final = 4 << 20
 
@@ -39,6 +40,7 @@ class BatchWriter:
         self._new_horizon_ms = new_horizon_ms
         self._out = np.empty(_FIRST_BYTES, np.uint8)
         self._unpacker = Unpacker()
+        self._zstd = ZstdContexts()
 
     def write(self, file: File, chunk: Chunk, verdict: Verdict, ordinal: int) -> Written:
         """Write a chunk; valid until the next. `ordinal` is that of its first record."""
@@ -96,7 +98,7 @@ class BatchWriter:
                 ordinal,
                 is_unpacked=True,
             )
-            packed = pack(written.data, written.rows[:, 0].copy())
+            packed = pack(written.data, written.rows[:, 0].copy(), self._zstd)
             parts += packed.parts
             ends = end + np.cumsum(packed.sizes)
             batches["position"][numbers] = ends - packed.sizes

@@ -1,4 +1,4 @@
-"""Loops over lz4 batches, compiled by numba: unpack and pack. Twins: the plain ways of `unpacking`.
+"""Loops over lz4 and zstd batches, compiled by numba: unpack, pack. Twins: the ways of `unpacking`.
 
 As in `records.kernels`, a kernel never raises and reads only between the positions it was given.
 """
@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from siltstone.cleaner.kernels import write_i32
+from siltstone.records import lz4_kernels, zstd_kernels
 from siltstone.records.crc_kernels import crc32c
 from siltstone.records.intrinsics import copy_bytes
 from siltstone.records.layout import (
@@ -19,14 +20,7 @@ from siltstone.records.layout import (
     LENGTH_POSITION,
     LOG_OVERHEAD,
 )
-from siltstone.records.lz4_kernels import (
-    FULL,
-    REFUSED,
-    decode_frame,
-    encode_frame,
-    frame_room,
-    make_table,
-)
+from siltstone.records.lz4_kernels import FULL, REFUSED, make_table
 
 # Why a kernel stopped.
 AT_END: Final = 0
@@ -34,11 +28,25 @@ LEFT: Final = 1  # the next batch is not one for this kernel
 NO_ROOM: Final = 2  # for the next batch
 
 _LZ4: Final = 3
+_ZSTD: Final = 4
 
 
 @njit(cache=True, nogil=True)
-def unpack_lz4(
-    data: Any, table: Any, numbers: Any, slot: int, out: Any, end: int, enough: int, limit: int
+def _is_known(codec: int, zstd: Any) -> bool:
+    return codec == _LZ4 or (codec == _ZSTD and zstd_kernels.has_library(zstd))
+
+
+@njit(cache=True, nogil=True)
+def unpack_batches(
+    data: Any,
+    table: Any,
+    numbers: Any,
+    slot: int,
+    zstd: Any,
+    out: Any,
+    end: int,
+    enough: int,
+    limit: int,
 ) -> tuple[int, int, int]:
     """Unpack batches `numbers[slot:]` to `out[end:]`, until there are `enough` bytes.
 
@@ -47,17 +55,21 @@ def unpack_lz4(
     """
     while slot < numbers.size and end < enough:
         row = table[numbers[slot]]
-        if row.attributes & CODEC_MASK != _LZ4:
+        codec = row.attributes & CODEC_MASK
+        if not _is_known(codec, zstd):
             return slot, end, LEFT
         if out.size - end < HEADER_SIZE:
             return slot, end, NO_ROOM
         start = row.position
         stop = start + row.size_bytes
         copy_bytes(out, end, data, start, HEADER_SIZE)
+        start += HEADER_SIZE
         after = end + HEADER_SIZE
         # A header without records has no compressed stream either.
-        if stop - start > HEADER_SIZE:
-            after = decode_frame(data, start + HEADER_SIZE, stop, out, after, limit)
+        if start < stop and codec == _LZ4:
+            after = lz4_kernels.decode_frame(data, start, stop, out, after, limit)
+        elif start < stop:
+            after = zstd_kernels.decode_frames(zstd, data, start, stop, out, after, limit)
         if after == REFUSED:
             return slot, end, LEFT
         if after == FULL:
@@ -70,8 +82,8 @@ def unpack_lz4(
 
 
 @njit(cache=True, nogil=True)
-def pack_lz4(
-    data: Any, sizes: Any, slot: int, start: int, packed_sizes: Any
+def pack_batches(
+    data: Any, sizes: Any, slot: int, start: int, zstd: Any, packed_sizes: Any
 ) -> tuple[int, int, Any]:
     """Pack plain batches of `sizes[slot:]` that lie in `data[start:]`, up to one of another codec.
 
@@ -80,8 +92,11 @@ def pack_lz4(
     stop = slot
     position = start
     room = np.int64(0)
-    while stop < sizes.size and data[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK == _LZ4:
-        room += HEADER_SIZE + frame_room(sizes[stop] - HEADER_SIZE)
+    while stop < sizes.size and _is_known(
+        np.int64(data[position + ATTRIBUTES_POSITION + 1]) & CODEC_MASK, zstd
+    ):
+        size = sizes[stop] - HEADER_SIZE
+        room += HEADER_SIZE + max(lz4_kernels.frame_room(size), zstd_kernels.frame_room(size))
         position += sizes[stop]
         stop += 1
     out = np.empty(room, np.uint8)
@@ -89,8 +104,17 @@ def pack_lz4(
     at = np.int64(0)
     while slot < stop:
         end = start + sizes[slot]
+        payload = start + HEADER_SIZE
         copy_bytes(out, at, data, start, HEADER_SIZE)
-        after = encode_frame(data, start + HEADER_SIZE, end, out, at + HEADER_SIZE, table)
+        if data[start + ATTRIBUTES_POSITION + 1] & CODEC_MASK == _LZ4:
+            after = lz4_kernels.encode_frame(data, payload, end, out, at + HEADER_SIZE, table)
+        else:
+            own_room = zstd_kernels.frame_room(end - payload)
+            after = zstd_kernels.encode_frame(
+                zstd, data, payload, end, out, at + HEADER_SIZE, own_room
+            )
+            if after == REFUSED:
+                break
         write_i32(out, at + LENGTH_POSITION, after - at - LOG_OVERHEAD)
         crc = crc32c(out, at + ATTRIBUTES_POSITION, after)
         write_i32(out, at + CRC_POSITION, np.int64(crc))

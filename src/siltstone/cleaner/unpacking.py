@@ -27,6 +27,7 @@ from siltstone.records.layout import (
     LOG_OVERHEAD,
 )
 from siltstone.records.scan import as_bytes
+from siltstone.records.zstd_kernels import ZstdContexts
 
 MAX_UNPACKED_BYTES: Final = 32 << 20
 """What is unpacked at a time, and one batch more: a chunk of bombs unfolds to gigabytes."""
@@ -35,6 +36,7 @@ _FIRST_BYTES: Final = 8 << 20
 _MAX_KEPT_BYTES: Final = 2 * MAX_UNPACKED_BYTES
 _GROWTH: Final = 2
 _CODECS: Final = tuple(Codec)
+_IN_KERNELS: Final = (Codec.LZ4, Codec.ZSTD)
 _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 
@@ -52,6 +54,7 @@ class Unpacker:
 
     def __init__(self) -> None:
         self._out = np.empty(_FIRST_BYTES, np.uint8)
+        self._zstd = ZstdContexts()
 
     def unpack(
         self, file: File, chunk: Chunk, numbers: NDArray[np.int64]
@@ -69,11 +72,12 @@ class Unpacker:
         slot = 0
         end = 0
         while slot < len(numbers) and end < MAX_UNPACKED_BYTES:
-            slot, end, why = packing_kernels.unpack_lz4(
+            slot, end, why = packing_kernels.unpack_batches(
                 chunk.data,
                 table,
                 numbers,
                 slot,
+                self._zstd.addresses,
                 self._out,
                 end,
                 MAX_UNPACKED_BYTES,
@@ -128,11 +132,11 @@ class _Run(NamedTuple):
 
 
 def _unpack_run(file: File, chunk: Chunk, places: Iterable[_Place], total: int) -> _Run:
-    """Unpack one batch, and all that follow up to one of lz4, until there is enough."""
+    """Unpack one batch, and all that follow up to one for the kernels, until there is enough."""
     parts: list[bytes | memoryview] = []
     sizes: list[int] = []
     for start, stop, codec in places:
-        if sizes and (codec is Codec.LZ4 or total >= MAX_UNPACKED_BYTES):
+        if sizes and (codec in _IN_KERNELS or total >= MAX_UNPACKED_BYTES):
             break
         payload: bytes | memoryview = chunk.view[start + HEADER_SIZE : stop]
         # A header without records has no compressed stream either, whatever its codec.
@@ -154,7 +158,7 @@ class Packed(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-def pack(view: memoryview, sizes: NDArray[np.int64]) -> Packed:
+def pack(view: memoryview, sizes: NDArray[np.int64], zstd: ZstdContexts) -> Packed:
     """Compress plain batches that lie one after the other, each with the codec it names."""
     data = as_bytes(view)
     parts: list[bytes | memoryview] = []
@@ -162,10 +166,11 @@ def pack(view: memoryview, sizes: NDArray[np.int64]) -> Packed:
     slot = 0
     start = 0
     while slot < len(sizes):
-        if _codec_at(view, start) == Codec.LZ4:
-            slot, start, packed = packing_kernels.pack_lz4(data, sizes, slot, start, packed_sizes)
-            parts.append(packed.data)
-        else:
+        slot, start, packed = packing_kernels.pack_batches(
+            data, sizes, slot, start, zstd.addresses, packed_sizes
+        )
+        parts.append(packed.data)
+        if slot < len(sizes):
             end = start + int(sizes[slot])
             parts.append(_pack_one(view[start:end]))
             packed_sizes[slot] = len(parts[-1])

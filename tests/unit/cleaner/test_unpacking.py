@@ -14,6 +14,7 @@ from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.unpacking import Unpacker, pack
 from siltstone.errors import CorruptBatchError
 from siltstone.log.filesystem import File
+from siltstone.records import zstd_kernels
 from siltstone.records.batch import read_batch
 from siltstone.records.builder import build_batch
 from siltstone.records.compression import Codec, compress
@@ -21,6 +22,7 @@ from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import ATTRIBUTES_POSITION, HEADER_SIZE
 from siltstone.records.record import Record
 from siltstone.records.scan import as_bytes, walk
+from siltstone.records.zstd_kernels import ZstdContexts
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 NOISE = random.Random(7).randbytes(300_000)
@@ -135,7 +137,22 @@ def test_batches_are_packed_as_they_were_built() -> None:
     batches = mixed_batches()
     unpacked = [plain(batch) for batch in batches]
 
-    packed = pack(memoryview(b"".join(unpacked)), np.array([len(batch) for batch in unpacked]))
+    packed = pack(
+        memoryview(b"".join(unpacked)), np.array([len(batch) for batch in unpacked]), ZstdContexts()
+    )
 
     assert packed.sizes.tolist() == [len(batch) for batch in batches]
+    assert b"".join(packed.parts) == b"".join(batches)
+
+
+def test_without_a_zstd_library_to_call_the_bytes_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zstd_kernels, "_load_library", lambda: None)
+    batches = mixed_batches()
+    unpacked = [plain(batch) for batch in batches]
+
+    assert unpack_all(chunk_of(batches), Unpacker()) == unpacked
+    sizes = np.array([len(batch) for batch in unpacked])
+    packed = pack(memoryview(b"".join(unpacked)), sizes, ZstdContexts())
     assert b"".join(packed.parts) == b"".join(batches)
