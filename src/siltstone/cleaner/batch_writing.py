@@ -9,6 +9,7 @@ from siltstone.cleaner import kernels
 from siltstone.cleaner.chunks import Chunk
 from siltstone.cleaner.explaining import explain
 from siltstone.cleaner.key_hasher import Marks
+from siltstone.cleaner.output import Written
 from siltstone.cleaner.unpacking import Unpacker, is_compressed, pack
 from siltstone.log.filesystem import File
 from siltstone.records.scan import as_bytes
@@ -22,13 +23,6 @@ class Verdict(NamedTuple):
 
     fates: NDArray[np.uint8]
     has_tombstones: NDArray[np.bool_]
-
-
-class Written(NamedTuple):
-    """Batches, and a row of (size, base offset, last offset, max timestamp) for each."""
-
-    data: memoryview
-    rows: NDArray[np.int64]
 
 
 class BatchWriter:

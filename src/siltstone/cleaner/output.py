@@ -4,11 +4,12 @@ The same writer stands behind every engine, so that they differ only in how they
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from siltstone.cleaner.crc_combine import combine_crcs
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import OutputFile, OutputSegment
 from siltstone.cleaner.storage import PassStorage
@@ -21,7 +22,25 @@ from siltstone.records.layout import MAX_RELATIVE_OFFSET
 
 Int64s = NDArray[np.int64]
 
-_BUFFER_BYTES: Final = 8 << 20
+
+class Written(NamedTuple):
+    """Batches, and a row of (size, base offset, last offset, max timestamp) for each."""
+
+    data: memoryview
+    rows: Int64s
+
+
+class Placed(NamedTuple):
+    """Bytes that have their place in a segment, and are not there yet."""
+
+    segment: "_SegmentWriter"
+    position: int
+    data: memoryview
+
+    def store(self) -> int:
+        """Write them there; return their CRC."""
+        self.segment.write(self.position, self.data)
+        return crc32c(self.data)
 
 
 class GroupWriter:
@@ -41,16 +60,19 @@ class GroupWriter:
         self._segments: list[_SegmentWriter] = []
         self.bytes_written = 0
 
-    def add(
-        self,
-        data: bytes | memoryview,
-        *,
-        sizes: Int64s,
-        base_offsets: Int64s,
-        last_offsets: Int64s,
-        max_timestamps: Int64s,
-    ) -> None:
-        """Append batches, whose bytes are `data` one after the other."""
+    def add(self, written: Written) -> None:
+        """Append batches."""
+        for placed in self.place(written):
+            self.note_stored(placed, placed.store())
+
+    def place(self, written: Written) -> list[Placed]:
+        """Find a place for batches.
+
+        The caller stores them, in any thread, and says so with `note_stored`, in this order.
+        """
+        data = written.data
+        sizes, base_offsets, last_offsets, max_timestamps = written.rows.T
+        placed: list[Placed] = []
         start = 0
         position = 0
         while start < len(sizes):
@@ -66,15 +88,17 @@ class GroupWriter:
             count = max(int(np.argmin(fits)) if not fits.all() else len(fits), 1)
             stop = start + count
             size = int(ends[count - 1])
-            segment.append(
-                memoryview(data)[position : position + size],
-                sizes[start:stop],
-                last_offsets[start:stop],
-                max_timestamps[start:stop],
-            )
+            placed.append(Placed(segment, segment.size_bytes, data[position : position + size]))
+            segment.add(sizes[start:stop], last_offsets[start:stop], max_timestamps[start:stop])
             self.bytes_written += size
             position += size
             start = stop
+        return placed
+
+    def note_stored(self, placed: Placed, crc: int) -> None:
+        """Take in the CRC of bytes that were stored."""
+        segment = placed.segment
+        segment.crc = combine_crcs(segment.crc, crc, len(placed.data))
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> tuple[OutputSegment, ...]:
         """Write indexes and return what was written; `aborted` are the group's, by marker."""
@@ -118,17 +142,16 @@ class _SegmentWriter:
         self._storage = storage
         self._attempt = attempt
         self._index = IndexBuilder(base_offset, plan.index_interval_bytes)
-        self._crc = 0
+        self.crc = 0  # of what was written
         self._file = self._create(filenames.LOG)
 
-    def append(
-        self, data: memoryview, sizes: Int64s, last_offsets: Int64s, max_timestamps: Int64s
-    ) -> None:
-        self._storage.write(self._file, self.size_bytes, data)
-        self._crc = crc32c(data, self._crc)
-        positions = self.size_bytes + np.cumsum(sizes) - sizes
-        self._index.add(positions, last_offsets, max_timestamps)
-        self.size_bytes += len(data)
+    def add(self, sizes: Int64s, last_offsets: Int64s, max_timestamps: Int64s) -> None:
+        ends = self.size_bytes + np.cumsum(sizes)
+        self._index.add(ends - sizes, last_offsets, max_timestamps)
+        self.size_bytes = int(ends[-1])
+
+    def write(self, position: int, data: memoryview) -> None:
+        self._storage.write(self._file, position, data)
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> OutputSegment:
         limit = self._plan.segment_index_bytes
@@ -138,7 +161,7 @@ class _SegmentWriter:
         }
         if aborted:
             contents[filenames.TRANSACTION_INDEX] = pack_aborted(aborted)
-        files = [OutputFile(self._file.path.name, filenames.LOG, self.size_bytes, self._crc)]
+        files = [OutputFile(self._file.path.name, filenames.LOG, self.size_bytes, self.crc)]
         for extension, data in contents.items():
             file = self._create(extension)
             self._storage.write(file, 0, data)

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from siltstone.cleaner.output import GroupWriter
+from siltstone.cleaner.output import GroupWriter, Written
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.rebuild import rebuild_batch
 from siltstone.cleaner.result import GroupResult, PassCounts, PassResult
@@ -94,13 +94,13 @@ class _Cleaning:
                 is_unchanged = is_unchanged and cleaned == batch.data
                 if cleaned is not None:
                     header = read_header(cleaned)
-                    writer.add(
-                        cleaned,
-                        sizes=np.array([header.size_bytes]),
-                        base_offsets=np.array([header.base_offset]),
-                        last_offsets=np.array([header.last_offset]),
-                        max_timestamps=np.array([header.max_timestamp_ms]),
-                    )
+                    row = [
+                        header.size_bytes,
+                        header.base_offset,
+                        header.last_offset,
+                        header.max_timestamp_ms,
+                    ]
+                    writer.add(Written(memoryview(cleaned), np.array([row])))
         if is_unchanged:
             writer.discard()
             return GroupResult(tuple(group), (), is_unchanged=True)

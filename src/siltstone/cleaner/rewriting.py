@@ -1,17 +1,17 @@
 """The second walk over sources: decides what is left of each batch, and writes it."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels
 from siltstone.cleaner.batch_modes import BatchModes
-from siltstone.cleaner.batch_writing import BatchWriter, Verdict, Written
+from siltstone.cleaner.batch_writing import BatchWriter, Verdict
 from siltstone.cleaner.chunks import PASS_CHUNK_BYTES, Chunk, iter_chunks
 from siltstone.cleaner.key_hasher import Marks
-from siltstone.cleaner.output import GroupWriter
+from siltstone.cleaner.output import GroupWriter, Placed, Written
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import GroupResult, PassCounts
 from siltstone.cleaner.side_by_side import Threads
@@ -29,6 +29,14 @@ class _Judged(NamedTuple):
     chunk: Chunk
     verdict: Verdict
     ordinal: int  # of its first record in a data batch
+
+
+_Place: TypeAlias = tuple[BatchWriter, list[Placed]]  # What was rewritten, and where it goes.
+
+
+def _store(place: _Place) -> tuple[BatchWriter, list[Placed], list[int]]:
+    batches, placed = place
+    return batches, placed, [one.store() for one in placed]
 
 
 class Rewriting:
@@ -70,15 +78,9 @@ class Rewriting:
             return GroupResult(tuple(group), (), is_unchanged=True)
         writer = GroupWriter(self._plan, group, self._storage, self._attempt)
         self._modes.kept_aborts.clear()
-        for batches, written in self._threads.map(self._write, self._judge_group(group)):
-            if len(written.rows):
-                writer.add(
-                    written.data,
-                    sizes=written.rows[:, 0],
-                    base_offsets=written.rows[:, 1],
-                    last_offsets=written.rows[:, 2],
-                    max_timestamps=written.rows[:, 3],
-                )
+        for batches, placed, crcs in self._threads.map(_store, self._place(group, writer)):
+            for one, crc in zip(placed, crcs, strict=True):
+                writer.note_stored(one, crc)
             self._idle.append(batches)
         self._totals.bytes_written += writer.bytes_written
         return GroupResult(tuple(group), writer.finish(self._modes.kept_aborts), is_unchanged=False)
@@ -99,6 +101,10 @@ class Rewriting:
         totals.batches_emptied = int(counts[kernels.BATCHES_EMPTIED])
         return totals
 
+    def _place(self, group: Sequence[int], writer: GroupWriter) -> Iterator[_Place]:
+        for batches, written in self._threads.map(self._rewrite, self._judge_group(group)):
+            yield batches, writer.place(written)
+
     def _judge_group(self, group: Sequence[int]) -> Iterator[_Judged]:
         for base_offset in group:
             file = self._storage.open_source(base_offset)
@@ -112,7 +118,7 @@ class Rewriting:
             file, 0, self._sizes[base_offset], self._modes, chunk_bytes=PASS_CHUNK_BYTES
         )
 
-    def _write(self, judged: _Judged) -> tuple[BatchWriter, Written]:
+    def _rewrite(self, judged: _Judged) -> tuple[BatchWriter, Written]:
         """Rewrite a chunk; what comes out is valid until its writer is used again."""
         try:
             batches = self._idle.pop()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siltstone.cleaner.output import GroupWriter
+from siltstone.cleaner.output import GroupWriter, Written
 from siltstone.cleaner.plan import CleaningPlan, Source
 from siltstone.cleaner.result import OutputSegment
 from siltstone.cleaner.storage import DirectoryStorage
@@ -66,7 +66,7 @@ def make_plan(directory: Path, *sources: tuple[int, int], **fields: Any) -> Clea
     )
 
 
-class Written:
+class Output:
     """Batches that went through a writer, and the files it made of them."""
 
     def __init__(self, plan: CleaningPlan, attempt: str = "test") -> None:
@@ -76,13 +76,8 @@ class Written:
 
     def add(self, batches: Sequence[bytes]) -> None:
         headers = [read_header(data) for data in batches]
-        self.writer.add(
-            b"".join(batches),
-            sizes=np.array([h.size_bytes for h in headers]),
-            base_offsets=np.array([h.base_offset for h in headers]),
-            last_offsets=np.array([h.last_offset for h in headers]),
-            max_timestamps=np.array([h.max_timestamp_ms for h in headers]),
-        )
+        rows = [[h.size_bytes, h.base_offset, h.last_offset, h.max_timestamp_ms] for h in headers]
+        self.writer.add(Written(memoryview(b"".join(batches)), np.array(rows, np.int64)))
 
     def finish(self, aborted: Sequence[AbortedTxn] = ()) -> None:
         self.outputs = self.writer.finish(aborted)
@@ -104,8 +99,8 @@ class Written:
         }
 
 
-def write(plan: CleaningPlan, *batches: bytes, aborted: Sequence[AbortedTxn] = ()) -> Written:
-    written = Written(plan)
+def write(plan: CleaningPlan, *batches: bytes, aborted: Sequence[AbortedTxn] = ()) -> Output:
+    written = Output(plan)
     written.add(batches)
     written.finish(aborted)
     return written
@@ -177,7 +172,7 @@ class TestSplit:
         batches = [batch(offset, timestamp_ms=offset * 7 % 5) for offset in range(20)]
         whole = write(plan, *batches)
 
-        written = Written(plan, "pieces")
+        written = Output(plan, "pieces")
         for start in range(0, len(batches), piece):
             written.add(batches[start : start + piece])
         written.finish()
@@ -190,7 +185,7 @@ class TestSplit:
 
 class TestFiles:
     def test_nothing_is_a_segment_of_no_bytes(self, tmp_path: Path) -> None:
-        written = Written(make_plan(tmp_path, (7, 700), (10, 700)))
+        written = Output(make_plan(tmp_path, (7, 700), (10, 700)))
         written.finish()
 
         assert written.offsets() == {7: []}
@@ -220,7 +215,7 @@ class TestFiles:
         plan = make_plan(tmp_path, (0, 0))
         names = []
         for attempt in ("task-1", "task-2"):
-            written = Written(plan, attempt)
+            written = Output(plan, attempt)
             written.add([batch(0)])
             written.finish()
             names += [file.name for file in written.outputs[0].files]

@@ -25,7 +25,7 @@ def test_two_threads_work_at_the_same_time() -> None:
     threads = Threads(2)
     meeting = threading.Barrier(2, timeout=30)
 
-    assert len(list(threads.map(lambda _: meeting.wait(), range(4)))) == 4
+    assert sorted(threads.map(lambda _: meeting.wait(), range(2))) == [0, 1]
     threads.close()
 
 
