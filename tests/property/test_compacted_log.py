@@ -38,6 +38,7 @@ from tests.support.compacted_history import State, Stored, Transaction, Written,
 from tests.support.log_checks import check_segments
 from tests.support.make_log import MadeLog
 from tests.support.pass_checks import CheckedPass, check_plan, check_same_bytes
+from tests.support.producers import open_transactions
 
 TRANSACTIONAL = (1, 2)
 IDEMPOTENT = 3
@@ -326,15 +327,13 @@ class CompactedLogMachine(RuleBasedStateMachine):
         state = ProducerState(self.log.real.partition)
         for stored in batches:
             state.replay(stored.header, stored.marker)
+        self._check_producer_state(state)
+
+    def _check_producer_state(self, state: ProducerState) -> None:
         for producer, sequence in self.sequences.items():
             assert state.entries[producer].epoch == 0
             assert state.entries[producer].last_sequence == sequence - 1
-        open_producers = {
-            producer
-            for producer, entry in state.entries.items()
-            if entry.current_txn_first_offset is not None
-        }
-        assert open_producers == self.open.keys()
+        assert {entry.producer_id for entry in open_transactions(state)} == self.open.keys()
 
     def _check_aborted(self, batches: Sequence[Stored]) -> None:
         """I20: who has a batch left is listed; who is listed has its marker in that segment."""
@@ -390,16 +389,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @invariant()
     def every_producer_can_go_on_where_it_left_off(self) -> None:
         """I20, also after a restart that had nothing but the batches."""
-        entries = self.log.real.producer_state.entries
-        for producer, sequence in self.sequences.items():
-            assert entries[producer].epoch == 0
-            assert entries[producer].last_sequence == sequence - 1
-        open_producers = {
-            producer
-            for producer, entry in entries.items()
-            if entry.current_txn_first_offset is not None
-        }
-        assert open_producers == self.open.keys()
+        self._check_producer_state(self.log.real.producer_state)
 
     @invariant()
     def nothing_is_left_of_a_run(self) -> None:

@@ -51,6 +51,22 @@ def signed(batch: bytes, payload: bytes) -> bytes:
     return encode_batch(read_batch(batch).header, payload)
 
 
+def commit_marked_batch(log: MadeLog, text: str, codec: Codec) -> None:
+    """Append a batch of which every field says something, and the end of its transaction."""
+    log.append_batch(
+        log.build(
+            text,
+            codec=codec,
+            producer_id=7,
+            producer_epoch=3,
+            base_sequence=11,
+            is_transactional=True,
+        ),
+        leader_epoch=5,
+    )
+    log.commit(producer=7, epoch=3)
+
+
 class TestRebuiltBatch:
     """Batches that lose some of their records."""
 
@@ -59,18 +75,7 @@ class TestRebuiltBatch:
         self, codec: Codec, make_log: MakeCompactedLog, cleaner: Cleaner
     ) -> None:
         log = make_log()
-        log.append_batch(
-            log.build(
-                "[a=1 b=1 c=1 d=1 e=1]",
-                codec=codec,
-                producer_id=7,
-                producer_epoch=3,
-                base_sequence=11,
-                is_transactional=True,
-            ),
-            leader_epoch=5,
-        )
-        log.commit(producer=7, epoch=3)
+        commit_marked_batch(log, "[a=1 b=1 c=1 d=1 e=1]", codec)
         log.append("a=2 c=2 e=2 |")
         before = only_batch(log).header
 
@@ -196,18 +201,7 @@ class TestEmptyBatch:
         self, codec: Codec, make_log: MakeCompactedLog, cleaner: Cleaner
     ) -> None:
         log = make_log()
-        log.append_batch(
-            log.build(
-                "[a=1@700 b=1@900]",
-                codec=codec,
-                producer_id=7,
-                producer_epoch=3,
-                base_sequence=11,
-                is_transactional=True,
-            ),
-            leader_epoch=5,
-        )
-        log.commit(producer=7, epoch=3)
+        commit_marked_batch(log, "[a=1@700 b=1@900]", codec)
         log.append("a=2 b=2 |")
         before = only_batch(log).header
 

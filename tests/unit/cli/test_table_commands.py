@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.table.decoding import encode_avro
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 RECORDS = b"a:1\nb:2\na:3\nc:4\nb:\n"
 
