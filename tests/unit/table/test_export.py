@@ -12,9 +12,7 @@ from siltstone.log.log_reader import LogReader
 from siltstone.table import export as export_module
 from siltstone.table.export import ExportResult, export_parquet
 from siltstone.table.iceberg import export_iceberg
-from tests.unit.table.test_table import EXPECTED, Owner, owner
-
-__all__ = ["owner"]  # a fixture, used by its name
+from tests.support.orders import EXPECTED, Owner
 
 PARTITIONS = [0, 1, 2]
 
