@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from types import TracebackType
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
 from siltstone.cleaner.cleaning_pass import PassRunner
@@ -52,10 +51,5 @@ class TopicWriter:
     def __enter__(self) -> "TopicWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._manager.close()

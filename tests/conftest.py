@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 from tests.support.clock import ManualClock
 from tests.support.make_log import MakeLog
 
+# Modules without tests, whose failures shall tell what was compared all the same.
+pytest.register_assert_rewrite("tests.support.log_checks", "tests.support.pass_checks")
+
 # A kernel compiles on its first call, which takes seconds: neither a deadline nor the health check
 # on slow data means anything for that example.
 _COMPILING = [HealthCheck.too_slow]

@@ -6,6 +6,7 @@ import re
 import uuid
 from dataclasses import dataclass
 
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -52,3 +53,8 @@ class TopicId:
 def is_legal_topic(name: str) -> bool:
     """Say whether Kafka would accept the topic name."""
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def is_internal_topic(name: str) -> bool:
+    """Say whether a topic belongs to the brokers themselves, here or in Kafka."""
+    return name in _INTERNAL_TOPICS

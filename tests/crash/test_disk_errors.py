@@ -20,7 +20,8 @@ from tests.support.crash_runs import (
     count_steps,
     told,
 )
-from tests.support.crashable_disk import CrashableDisk, Refusal, Step, every_refusal
+from tests.support.crashable_disk import CrashableDisk
+from tests.support.crashing_disk import Refusal, Step, every_refusal
 from tests.support.log_checks import check_log, fetch_all, small_config, stored_batches
 
 

@@ -20,7 +20,8 @@ from siltstone.records.record import Record
 from siltstone.spark.source.options import SinkOptions, parse_sink_options
 from siltstone.spark.source.sink_commit import SinkCommit
 from siltstone.spark.source.staging import STAGED_SUFFIX, StagedFile, Stager
-from tests.support.crashable_disk import Crash, CrashableDisk, SimulatedCrash, every_crash
+from tests.support.crashable_disk import CrashableDisk
+from tests.support.crashing_disk import Crash, SimulatedCrash, every_crash
 
 QUERY = "9b2e2c0a-0000-0000-0000-000000000001"
 TOPIC = "out"

@@ -1,31 +1,14 @@
 """`silt ... --bootstrap-server`: the same answers as on the broker's directory."""
 
-import io
 import json
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from siltstone.cli.main import run
 from tests.support.serving import ServedBroker
+from tests.support.silt_command import Finished, Silt, make_silt
 
-
-@dataclass(frozen=True)
-class Finished:
-    exit_code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Silt = Callable[..., Finished]
 RATIO = "min.cleanable.dirty.ratio=0.25"  # as the broker has it for all topics
 
 
@@ -39,14 +22,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 
 @pytest.fixture
 def silt(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Silt:
-    def call(*arguments: str, stdin: bytes = b"") -> Finished:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        capsysbinary.readouterr()
-        exit_code = run(arguments)
-        captured = capsysbinary.readouterr()
-        return Finished(exit_code, captured.out.decode(), captured.err.decode())
-
-    return call
+    return make_silt(monkeypatch, capsysbinary)
 
 
 @pytest.fixture
@@ -74,14 +50,14 @@ def test_topics_are_made_changed_and_deleted_through_a_broker(remote: Silt) -> N
 
     assert made.json["partition_count"] == 2
     assert (again.exit_code, again.err) == (1, "silt: error: topic life already exists\n")
-    assert (kept.exit_code, kept.out) == (0, "Topic life already exists.\n")
+    assert (kept.exit_code, kept.text) == (0, "Topic life already exists.\n")
     assert wrong.exit_code == 2
     assert "unknown setting retention.m: did you mean retention.ms?" in wrong.err
     assert altered.json == made.json | {"partition_count": 3, "config": {"retention.ms": "5"}}
     assert fewer.exit_code == 2
     assert "has 3 partitions, 1 is not more" in fewer.err
     assert reset.json["config"] == {}
-    assert deleted.out == "Deleted topic life.\n"
+    assert deleted.text == "Deleted topic life.\n"
     assert (gone.exit_code, gone.err) == (1, "silt: error: topic life does not exist\n")
     assert forgiven.exit_code == 0
 
@@ -101,9 +77,9 @@ def test_records_go_in_and_come_out_through_a_broker(remote: Silt) -> None:
     assert "record 1 has no key: topic flow is compacted" in keyless.err
     (part,) = sent.json["partitions"]
     assert (part["first_offset"], part["last_offset"], part["record_count"]) == (0, 2, 3)
-    assert found.out == "a:1\nb:2\nb:null\n"
+    assert found.text == "a:1\nb:2\nb:null\n"
     assert json.loads(tail.out)["offset"] == 2
-    assert (later.out, later.err) == ("", "flow-0 has no offset 9: starting at 3\n")
+    assert (later.text, later.err) == ("", "flow-0 has no offset 9: starting at 3\n")
     assert (missing.exit_code, missing.err) == (1, "silt: error: topic nothing does not exist\n")
     assert (nowhere.exit_code, nowhere.err) == (1, "silt: error: topic flow has no partition 7\n")
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from siltstone.cleaner.engine import CleaningEngine
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.partition_log import PartitionLog
-from siltstone.log.producer_entry import ProducerEntry
 from siltstone.records.batch import iter_batches
 from siltstone.records.builder import build_batch, build_empty_batch
 from siltstone.records.compression import Codec
@@ -21,6 +20,7 @@ from tests.kafka.clean_ops import (
 from tests.kafka.cleaner_pair import LARGE_INDEX_BYTES, Pair, marker
 from tests.kafka.cleaner_states import SEEN, TIME_ENTRY_BYTES, Side
 from tests.kafka.log_ops import KafkaRefusedError
+from tests.support.producers import open_transactions
 
 DAY_MS: Final = 86_400_000
 PASSES: Final = 3
@@ -200,15 +200,8 @@ class Life:
             self.epochs[producer_id] = epoch
         return f"producer {producer_id}, epoch {epoch}, sequence {sequence}: {self._append(data)}"
 
-    def _open_transactions(self) -> list[ProducerEntry]:
-        return [
-            entry
-            for entry in self.log.producer_state.entries.values()
-            if entry.current_txn_first_offset is not None
-        ]
-
     def _end_transaction(self) -> str:
-        producers = self._open_transactions()
+        producers = open_transactions(self.log.producer_state)
         if not producers:
             return "left out: none is open"
         chosen = self.rng.choice(producers)
@@ -299,7 +292,7 @@ class Life:
         """See to it that there mostly is something to clean."""
         if not self.log.config.is_compacted:
             self.pair.update_config({"cleanup.policy": "compact"})
-        while self.rng.random() < 0.85 and self._open_transactions():
+        while self.rng.random() < 0.85 and open_transactions(self.log.producer_state):
             self._do(self._end_transaction)
         if self.rng.random() < 0.8:
             self._do(self._roll)

@@ -48,8 +48,8 @@ PARTITIONS: Final = [TopicPartition(t, p) for t, count in TOPICS.items() for p i
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What there is to know of a partition."""
+class Said:
+    """What Kafka's clients get to know of a partition."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -57,6 +57,12 @@ class Facts:
     everything: Sequence[ReadRecord]
     committed: Sequence[ReadRecord]
     offsets_by_time: Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class Facts(Said):
+    """What there is to know of a partition."""
+
     aborted: Sequence[tuple[int, ...]]  # producer, first and last offset, last stable offset
     producers: Sequence[tuple[int, ...]]
     epochs: Sequence[tuple[int, ...]]
@@ -228,18 +234,6 @@ def delete_records(broker: KafkaBroker, topic: str, offset: int) -> None:
 
 
 # Asking
-
-
-@dataclass(frozen=True)
-class Said:
-    """What Kafka's clients get to know of a partition."""
-
-    log_start_offset: int
-    last_stable_offset: int
-    log_end_offset: int
-    everything: Sequence[ReadRecord]
-    committed: Sequence[ReadRecord]
-    offsets_by_time: Mapping[int, int | None]
 
 
 def times_to_look_up() -> list[int]:

@@ -5,23 +5,11 @@ up for it; each such place says `Kafka:`.
 """
 
 import random
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from siltstone.errors import (
-    CoordinatorFencedError,
-    DecodeError,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    InvalidTxnStateError,
-    OffsetOrderError,
-    OffsetOutOfRangeError,
-    OutOfOrderSequenceError,
-    RecordTooLargeError,
     SiltstoneError,
 )
 from siltstone.ids import TopicPartition
@@ -31,52 +19,32 @@ from siltstone.log.filesystem import FileSystem
 from siltstone.log.leader_epochs import UNDEFINED_END
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.partition_log import PartitionLog
-from siltstone.log.producer_entry import BatchMetadata
 from siltstone.log.reading import Isolation
 from siltstone.log.recovery import LoadRequest
 from siltstone.records.batch import iter_batches
+from tests.kafka.comparing import (
+    PRODUCER_EXPIRATION_MS,
+    compare_files,
+    compare_producers,
+    describe_kafka,
+    describe_ours,
+    names_in,
+)
 from tests.kafka.log_ops import Isolation as KafkaIsolation
 from tests.kafka.log_ops import KafkaRefusedError, LogOps
-from tests.kafka.states import Appended, LogState, ProducerBatch
+from tests.kafka.refusals import Refused, expect_refusal, parse_refusal
+from tests.kafka.states import Appended, LogState
 from tests.support.clock import ManualClock
 
 EVERYTHING: Final = 2**31 - 1  # more bytes than any of these logs has
 END_OF_TIME_MS: Final = 2**62
-PRODUCER_EXPIRATION_MS: Final = 30_000
 LAZY: Final = (".index", ".timeindex", ".index.deleted", ".timeindex.deleted", ".metadata")
-
-# Id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset
-# of the open transaction.
-PRODUCER_ENTRY: Final = struct.Struct(">qhiqiqiq")
-
-# What a client would see, and our error for it.
-KINDS: Final[Mapping[str, type[SiltstoneError]]] = {
-    "CORRUPT_MESSAGE": DecodeError,
-    "INVALID_PRODUCER_EPOCH": InvalidProducerEpochError,
-    "INVALID_RECORD": InvalidRecordError,
-    "INVALID_TIMESTAMP": InvalidTimestampError,
-    "INVALID_TXN_STATE": InvalidTxnStateError,
-    "MESSAGE_TOO_LARGE": RecordTooLargeError,
-    "OFFSET_OUT_OF_RANGE": OffsetOutOfRangeError,
-    "OUT_OF_ORDER_SEQUENCE_NUMBER": OutOfOrderSequenceError,
-    "RECORD_LIST_TOO_LARGE": RecordTooLargeError,
-    "TRANSACTION_COORDINATOR_FENCED": CoordinatorFencedError,
-    "UnexpectedAppendOffsetException": OffsetOrderError,
-}
 
 ISOLATIONS: Final[Mapping[Isolation, KafkaIsolation]] = {
     Isolation.LOG_END: "LOG_END",
     Isolation.HIGH_WATERMARK: "HIGH_WATERMARK",
     Isolation.COMMITTED: "TXN_COMMITTED",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An operation was refused, with an error that a client would see as `kind`."""
-
-    kind: str
-    message: str
 
 
 class Twins:
@@ -138,7 +106,7 @@ class Twins:
                 transaction_version=transaction_version,
             )
         except KafkaRefusedError as error:
-            theirs = _kafka_refusal(error)
+            theirs = parse_refusal(error)
         ours = self._try(
             lambda: self.ours.append(
                 data,
@@ -149,12 +117,12 @@ class Twins:
         )
         self._replicate()
         if isinstance(theirs, Refused):
-            _expect_refusal(ours, theirs)
+            expect_refusal(ours, theirs)
             self._catch_up()
             return f"refused: {theirs.kind}"
         assert isinstance(ours, AppendInfo), ours
         if ours.is_duplicate and self.has_crashed:
-            # Kafka: it has lost the time of the batch, see `_compare_producers`.
+            # Kafka: it has lost the time of the batch, see `compare_producers`.
             ours = ours._replace(log_append_time_ms=theirs.log_append_time_ms)
         assert _place(ours) == _place(theirs), (ours, theirs)
         if ours.is_duplicate:
@@ -168,11 +136,11 @@ class Twins:
         try:
             theirs = self.kafka.append(data, leader_epoch=leader_epoch, origin="REPLICATION")
         except KafkaRefusedError as error:
-            theirs = _kafka_refusal(error)
+            theirs = parse_refusal(error)
         ours = self._try(lambda: self.ours.append_as_follower(data))
         self._replicate()
         if isinstance(theirs, Refused):
-            _expect_refusal(ours, theirs)
+            expect_refusal(ours, theirs)
             return f"refused: {theirs.kind}"
         assert isinstance(ours, AppendInfo), ours
         assert _place(ours) == _place(theirs), (ours, theirs)
@@ -183,10 +151,10 @@ class Twins:
         try:
             theirs = self.kafka.increment_log_start_offset(offset)
         except KafkaRefusedError as error:
-            theirs = _kafka_refusal(error)
+            theirs = parse_refusal(error)
         ours = self._try(lambda: self.ours.delete_records(offset))
         if isinstance(theirs, Refused):
-            _expect_refusal(ours, theirs)
+            expect_refusal(ours, theirs)
             return f"refused: {theirs.kind}"
         assert ours == self.kafka.state.log_start_offset, ours
         return "moved" if theirs else "not moved"
@@ -257,8 +225,8 @@ class Twins:
     def stop(self) -> None:
         self.kafka.close()
         self.ours.close()
-        names = _names(self.kafka.directory)
-        self._compare_names(_names(self.our_directory), names)
+        names = names_in(self.kafka.directory)
+        self._compare_names(names_in(self.our_directory), names)
         compare_files(self.our_directory, self.kafka.directory, self.clock.now_ms())
 
     def crash(self, recovery_point: int, tail: bytes, lost: Sequence[str]) -> str:
@@ -268,7 +236,7 @@ class Twins:
         self.has_lost_indexes |= any(name.endswith("index") for name in lost)
         self.kafka.crash()
         for directory in (self.kafka.directory, self.our_directory):
-            with (directory / max(_names(directory, ".log"))).open("ab") as segment:
+            with (directory / max(names_in(directory, ".log"))).open("ab") as segment:
                 segment.write(tail)
             for name in lost:
                 (directory / name).unlink(missing_ok=True)
@@ -290,10 +258,10 @@ class Twins:
         theirs = describe_kafka(self.state)
         for name, ours in describe_ours(self.ours).items():
             assert ours == theirs[name], f"{name}: {ours} is not {theirs[name]}"
-        self._compare_names(_names(self.our_directory), self.state.files)
+        self._compare_names(names_in(self.our_directory), self.state.files)
         self._compare_limit(self.ours.high_watermark, self.state.high_watermark)
         self._compare_limit(self.ours.last_stable_offset, self.state.last_stable_offset)
-        _compare_producers(self.ours, self.state, has_crashed=self.has_crashed)
+        compare_producers(self.ours, self.state, has_crashed=self.has_crashed)
 
     def _compare_names(self, ours: Iterable[str], theirs: Iterable[str]) -> None:
         """Compare the names of files, without what need not be there at the same time.
@@ -359,7 +327,7 @@ class Twins:
         try:
             theirs = self.kafka.read(offset, max_bytes=max_bytes, isolation=kafka_isolation)
         except KafkaRefusedError as error:
-            _expect_refusal(ours, _kafka_refusal(error))
+            expect_refusal(ours, parse_refusal(error))
             return
         assert not isinstance(ours, Refused), ours
         # Kafka: it cuts its answer anywhere, and the client drops the half batch. We cut between.
@@ -455,146 +423,12 @@ class Twins:
             self.ours.roll()
 
 
-# What both logs look like
-
-
-def describe_kafka(state: LogState) -> dict[str, Any]:
-    """Everything about Kafka's log but its producers, in words that are also ours."""
-    return {
-        "offsets": (state.log_start_offset, state.log_end_offset),
-        "recovery point": state.recovery_point,
-        "size": state.size,
-        "epochs": state.epochs,
-        "segments": [
-            {
-                "base offset": segment.base_offset,
-                "size": segment.size,
-                "offset index": segment.offset_index or (),
-                "time index": segment.time_index or (),
-                "transaction index": tuple(
-                    (t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset)
-                    for t in segment.txn_index or ()
-                ),
-            }
-            for segment in state.segments
-        ],
-    }
-
-
-def describe_ours(log: PartitionLog) -> dict[str, Any]:
-    """The same about ours."""
-    return {
-        "offsets": (log.log_start_offset, log.log_end_offset),
-        "recovery point": log.recovery_point,
-        "size": log.size_bytes,
-        "epochs": tuple(tuple(entry) for entry in log.leader_epochs.entries),
-        "segments": [
-            {
-                "base offset": segment.base_offset,
-                "size": segment.size_bytes,
-                "offset index": tuple(
-                    tuple(segment.offset_index.get(slot))
-                    for slot in range(segment.offset_index.file.count)
-                ),
-                "time index": tuple(tuple(entry) for entry in segment.time_index.entries()),
-                "transaction index": tuple(tuple(t) for t in segment.transaction_index.entries),
-            }
-            for segment in log.segments
-        ],
-    }
-
-
-def _compare_producers(log: PartitionLog, state: LogState, *, has_crashed: bool) -> None:
-    ours = log.producer_state.entries
-    assert sorted(ours) == [producer.producer_id for producer in state.producers]
-    for theirs in state.producers:
-        entry = ours[theirs.producer_id]
-        last_data_offset = entry.last_data_offset
-        first_offset = entry.current_txn_first_offset
-        assert (
-            entry.epoch,
-            entry.last_sequence,
-            -1 if last_data_offset is None else last_data_offset,
-            entry.last_timestamp_ms,
-            entry.coordinator_epoch,
-            -1 if first_offset is None else first_offset,
-        ) == (
-            theirs.producer_epoch,
-            theirs.last_sequence,
-            theirs.last_data_offset,
-            theirs.last_timestamp_ms,
-            theirs.coordinator_epoch,
-            theirs.current_txn_first_offset,
-        ), theirs.producer_id
-        batches, known = _batches(entry.batches), _batches(theirs.batches)
-        if has_crashed:
-            # Kafka: it now knows the last batch only, with the time of the last marker, from a
-            # snapshot that it has taken a moment before. We keep what we have read.
-            batches = [batch[:-1] for batch in batches[len(batches) - len(known) :]]
-            known = [batch[:-1] for batch in known]
-        assert batches == known, theirs.producer_id
-
-
-def _batches(batches: Iterable[ProducerBatch | BatchMetadata]) -> list[tuple[int, ...]]:
-    return [
-        (b.first_sequence, b.last_sequence, b.first_offset, b.last_offset, b.timestamp_ms)
-        for b in batches
-    ]
-
-
-def compare_files(ours: Path, theirs: Path, now_ms: int) -> None:
-    """Hold the files of two closed logs against each other, byte by byte."""
-    indexes = _names(theirs, ".index") + _names(theirs, ".timeindex")
-    assert sorted(_names(ours, ".index") + _names(ours, ".timeindex")) == sorted(indexes)
-    for name in set(_names(theirs)).intersection(_names(ours)):
-        if name.endswith(".deleted"):
-            continue  # of no interest to anybody any more
-        found, expected = (ours / name).read_bytes(), (theirs / name).read_bytes()
-        if ".snapshot" in name:
-            assert _live_entries(found, now_ms) == _live_entries(expected, now_ms), name
-        else:
-            assert found == expected, name
-
-
-def _names(directory: Path, ending: str = "") -> list[str]:
-    return sorted(path.name for path in directory.iterdir() if path.name.endswith(ending))
-
-
-def _live_entries(snapshot: bytes, now_ms: int) -> list[tuple[int, ...]]:
-    """Give the entries by producer: on disk they are in the order of a Java map.
-
-    Kafka: after a crash it writes snapshots of older segments again, and it skips a replay that
-    could bring back producers whom it has forgotten. So both may have some who have expired.
-    """
-    version, _, count = struct.unpack_from(">hIi", snapshot)
-    entries = list(PRODUCER_ENTRY.iter_unpack(snapshot[10:]))
-    assert (version, count) == (1, len(entries))
-    return sorted(
-        entry for entry in entries if entry[7] >= 0 or now_ms - entry[5] < PRODUCER_EXPIRATION_MS
-    )
-
-
 def _place(appended: Appended | AppendInfo) -> tuple[int, ...]:
     return (
         appended.first_offset,
         appended.last_offset,
         appended.log_append_time_ms,
         appended.log_start_offset,
-    )
-
-
-def _kafka_refusal(error: KafkaRefusedError) -> Refused:
-    kind = error.code_name if error.code_name in KINDS else error.exception
-    return Refused(kind, str(error))
-
-
-def _expect_refusal(ours: object, theirs: Refused) -> None:
-    assert isinstance(ours, Refused), (ours, theirs)
-    assert theirs.kind in KINDS, theirs
-    expected = KINDS[theirs.kind]
-    assert ours.kind in {expected.__name__, *(c.__name__ for c in expected.__subclasses__())}, (
-        ours,
-        theirs,
     )
 
 

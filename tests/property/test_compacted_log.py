@@ -9,8 +9,6 @@ that a reader of committed records gets the latest values of the model.
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,19 +24,21 @@ from hypothesis.stateful import (
 
 from siltstone.cleaner.commit import check_sources, discard_pass
 from siltstone.cleaner.plan import CleaningPlan
-from siltstone.cleaner.result import PassResult
 from siltstone.errors import CleaningAbortedError
 from siltstone.log.append_info import AppendInfo
 from siltstone.log.producer_state import ProducerState
 from siltstone.log.reading import Isolation, ReadResult
-from siltstone.records.batch import Batch, BatchHeader
+from siltstone.records.batch import Batch
 from siltstone.records.compression import Codec
-from siltstone.records.control import ControlType, Marker
+from siltstone.records.control import ControlType
 from siltstone.records.record import Record
 from tests.support.cleaning import ENGINES, Cleaner, MakeCompactedLog
 from tests.support.clock import ManualClock
+from tests.support.compacted_history import State, Stored, Transaction, Written, read_stored, replay
 from tests.support.log_checks import check_segments
 from tests.support.make_log import MadeLog
+from tests.support.pass_checks import CheckedPass, check_plan, check_same_bytes
+from tests.support.producers import open_transactions
 
 TRANSACTIONAL = (1, 2)
 IDEMPOTENT = 3
@@ -56,39 +56,6 @@ usually = st.sampled_from([True, True, True, False])
 Contents: TypeAlias = list[tuple[str, str | None, int]]  # key, value, how far back in time
 
 
-class State(Enum):
-    """What became of a transaction."""
-
-    OPEN = auto()
-    COMMITTED = auto()
-    ABORTED = auto()
-
-
-@dataclass
-class Transaction:
-    """All that a producer writes up to a marker; what is outside of transactions has none."""
-
-    producer: int
-    first_offset: int
-    state: State = State.OPEN
-    marker_offset: int = -1
-
-
-class Written(NamedTuple):
-    """A record as it was appended."""
-
-    record: Record
-    transaction: Transaction | None
-
-    @property
-    def is_committed(self) -> bool:
-        return self.transaction is None or self.transaction.state is State.COMMITTED
-
-    @property
-    def is_aborted(self) -> bool:
-        return self.transaction is not None and self.transaction.state is State.ABORTED
-
-
 class Appended(NamedTuple):
     """The last batch of a producer."""
 
@@ -96,34 +63,11 @@ class Appended(NamedTuple):
     info: AppendInfo
 
 
-class Stored(NamedTuple):
-    """A batch on disk."""
-
-    header: BatchHeader
-    records: tuple[Record, ...]
-    marker: Marker | None
-
-    @classmethod
-    def of(cls, batch: Batch) -> "Stored":
-        return cls(batch.header, tuple(batch.iter_records()), batch.marker())
-
-
 class Planned(NamedTuple):
     """A plan and how many passes were committed before it."""
 
     plan: CleaningPlan
     pass_count: int
-
-
-def replay(records: Sequence[Record]) -> dict[bytes | None, bytes]:
-    """Return the latest value of every key that was not deleted."""
-    latest: dict[bytes | None, bytes] = {}
-    for record in records:
-        if record.value is None:
-            latest.pop(record.key, None)
-        else:
-            latest[record.key] = record.value
-    return latest
 
 
 def without_aborted(result: ReadResult) -> Iterator[Batch]:
@@ -332,7 +276,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         if not assessment.is_eligible:
             return None
         plan = self.cleaner.plan(self.log)
-        self._check_plan(plan)
+        check_plan(self.log.real, plan, self.clock.now_ms())
         return Planned(plan, self.pass_count)
 
     def _run(self, planned: Planned, engine: str) -> None:
@@ -343,7 +287,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
             assert self.pass_count > planned.pass_count, "nothing has changed since the plan"
             return
         results = {name: each.run(plan) for name, each in self.engines.items()}
-        self._check_same_bytes(results)
+        check_same_bytes(self.log.directory, results)
         for name, result in results.items():
             if name != engine:
                 discard_pass(self.log.fs, self.log.real, result)
@@ -353,7 +297,9 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.pass_count += 1
         assert self.cleaner.checkpoint(self.log) == plan.end_offset
         assert self._young_bytes(plan.end_offset) == young, "I8"
-        self._check_pass(plan, results[engine], before, self._batches())
+        CheckedPass(
+            self.log.real, plan, results[engine], self.history, before, self._batches()
+        ).check()
         self._check_log()
 
     # Starting again
@@ -381,15 +327,13 @@ class CompactedLogMachine(RuleBasedStateMachine):
         state = ProducerState(self.log.real.partition)
         for stored in batches:
             state.replay(stored.header, stored.marker)
+        self._check_producer_state(state)
+
+    def _check_producer_state(self, state: ProducerState) -> None:
         for producer, sequence in self.sequences.items():
             assert state.entries[producer].epoch == 0
             assert state.entries[producer].last_sequence == sequence - 1
-        open_producers = {
-            producer
-            for producer, entry in state.entries.items()
-            if entry.current_txn_first_offset is not None
-        }
-        assert open_producers == self.open.keys()
+        assert {entry.producer_id for entry in open_transactions(state)} == self.open.keys()
 
     def _check_aborted(self, batches: Sequence[Stored]) -> None:
         """I20: who has a batch left is listed; who is listed has its marker in that segment."""
@@ -412,155 +356,6 @@ class CompactedLogMachine(RuleBasedStateMachine):
         for (_, marker_offset), segment in listed.items():
             assert marker_offset in markers
             assert log.segments.find_floor(marker_offset) is segment
-
-    # What must hold of a pass
-
-    def _check_plan(self, plan: CleaningPlan) -> None:
-        """I8: nothing is planned for that is active, undecided or too young."""
-        log = self.log.real
-        assert plan.now_ms == self.clock.now_ms()
-        assert plan.end_offset <= log.segments.active.base_offset
-        assert plan.end_offset <= log.last_stable_offset
-        oldest_ms = plan.now_ms - log.config.min_compaction_lag_ms
-        if log.config.min_compaction_lag_ms:
-            for stored in self._batches():
-                if plan.first_dirty_offset <= stored.header.base_offset < plan.end_offset:
-                    assert stored.header.max_timestamp_ms <= oldest_ms
-
-    def _check_same_bytes(self, results: dict[str, PassResult]) -> None:
-        """I11: engines differ in nothing but names and time."""
-        first, *others = (
-            (
-                [
-                    (
-                        group.base_offsets,
-                        group.is_unchanged,
-                        [
-                            (
-                                output.base_offset,
-                                file.extension,
-                                (self.log.directory / file.name).read_bytes(),
-                            )
-                            for output in group.outputs
-                            for file in output.files
-                        ],
-                    )
-                    for group in result.groups
-                ],
-                result.counts,
-                result.source_crcs,
-            )
-            for result in results.values()
-        )
-        for other in others:
-            assert other == first
-
-    def _check_pass(
-        self,
-        plan: CleaningPlan,
-        result: PassResult,
-        before: Sequence[Stored],
-        after: Sequence[Stored],
-    ) -> None:
-        records_before = [r for stored in before for r in stored.records if not stored.marker]
-        records_after = [r for stored in after for r in stored.records if not stored.marker]
-        offsets_after = {record.offset for record in records_after}
-        end_offset = plan.end_offset
-        winners = {
-            record.key: record
-            for record in records_before
-            if record.offset < end_offset and self.history[record.offset].is_committed
-        }
-
-        # I3: what is there was there, and in the same order.
-        assert [r for r in records_before if r.offset in offsets_after] == records_after
-        self._check_headers(before, after)
-
-        # I6, I9, I15, I18: below the end exactly the winners, but for tombstones that are due.
-        horizons_before = self._horizons(before)
-        expired = {
-            record.offset
-            for record in winners.values()
-            if record.value is None
-            and (horizon_ms := horizons_before[record.offset]) is not None
-            and horizon_ms <= plan.now_ms
-        }
-        expected = {record.offset for record in winners.values()} - expired
-        assert {offset for offset in offsets_after if offset < end_offset} == expected
-
-        # I15: every tombstone that stays has a horizon, and none has moved.
-        horizons_after = self._horizons(after)
-        new_ms = plan.now_ms + self.log.real.config.delete_retention_ms
-        for record in records_after:
-            horizon_ms = horizons_before[record.offset]
-            if record.offset < end_offset and record.value is None and horizon_ms is None:
-                assert horizons_after[record.offset] == new_ms
-            else:
-                assert horizons_after[record.offset] in (horizon_ms, new_ms)
-                assert horizon_ms is None or horizons_after[record.offset] == horizon_ms
-
-        # I10: from wherever one begins to read, the same values come out.
-        for start in range(self.log.real.log_end_offset):
-            assert replay(self._committed(records_after, start)) == replay(
-                self._committed(records_before, start)
-            )
-        self._check_counts(result, before, after, end_offset)
-
-    def _check_headers(self, before: Sequence[Stored], after: Sequence[Stored]) -> None:
-        """I3: a batch keeps what identifies it; I19: a marker goes only after its time."""
-        known = {stored.header.base_offset: stored for stored in before}
-        for stored in after:
-            old, new = known[stored.header.base_offset].header, stored.header
-            assert (
-                new._replace(
-                    length=old.length,
-                    crc=old.crc,
-                    attributes=old.attributes,
-                    base_timestamp_ms=old.base_timestamp_ms,
-                    max_timestamp_ms=old.max_timestamp_ms,
-                    record_count=old.record_count,
-                )
-                == old
-            )
-            assert new.is_empty or new.codec is old.codec
-            assert (new.is_control, new.is_transactional) == (old.is_control, old.is_transactional)
-        kept = {stored.header.base_offset for stored in after if stored.marker}
-        for stored in before:
-            if stored.marker and stored.header.base_offset not in kept:
-                horizon_ms = stored.header.delete_horizon_ms
-                assert horizon_ms is not None
-                assert horizon_ms <= self.clock.now_ms()
-
-    def _check_counts(
-        self,
-        result: PassResult,
-        before: Sequence[Stored],
-        after: Sequence[Stored],
-        end_offset: int,
-    ) -> None:
-        """I7: each removed record is counted, under the first reason that fits."""
-        counts = result.counts
-        data_before = self._below(before, end_offset, markers=False)
-        data_after = self._below(after, end_offset, markers=False)
-        markers_before = self._below(before, end_offset, markers=True)
-        markers_after = self._below(after, end_offset, markers=True)
-        aborted = [record for record in data_before if self.history[record.offset].is_aborted]
-        latest = {r.key: r.offset for r in data_before if self.history[r.offset].is_committed}
-        superseded = [
-            record
-            for record in data_before
-            if self.history[record.offset].is_committed and record.offset < latest[record.key]
-        ]
-        assert counts.records_read == len(data_before) + len(markers_before)
-        assert counts.aborted_removed == len(aborted)
-        assert counts.superseded == len(superseded)
-        assert counts.records_kept == len(data_after)
-        assert counts.tombstones_kept == sum(record.value is None for record in data_after)
-        assert counts.tombstones_removed == (
-            len(data_before) - len(aborted) - len(superseded) - len(data_after)
-        )
-        assert counts.markers_kept == len(markers_after)
-        assert counts.markers_removed == len(markers_before) - len(markers_after)
 
     # What must hold all the time
 
@@ -594,16 +389,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @invariant()
     def every_producer_can_go_on_where_it_left_off(self) -> None:
         """I20, also after a restart that had nothing but the batches."""
-        entries = self.log.real.producer_state.entries
-        for producer, sequence in self.sequences.items():
-            assert entries[producer].epoch == 0
-            assert entries[producer].last_sequence == sequence - 1
-        open_producers = {
-            producer
-            for producer, entry in entries.items()
-            if entry.current_txn_first_offset is not None
-        }
-        assert open_producers == self.open.keys()
+        self._check_producer_state(self.log.real.producer_state)
 
     @invariant()
     def nothing_is_left_of_a_run(self) -> None:
@@ -618,11 +404,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     # Looking
 
     def _batches(self) -> list[Stored]:
-        return [
-            Stored.of(batch)
-            for segment in self.log.real.segments
-            for _, batch in segment.iter_batches()
-        ]
+        return read_stored(self.log.real)
 
     def _data_batches(self) -> list[Stored]:
         return [s for s in self._batches() if not s.header.is_control and s.records]
@@ -632,26 +414,6 @@ class CompactedLogMachine(RuleBasedStateMachine):
             (segment.base_offset, segment.file.read(0, segment.size_bytes))
             for segment in self.log.real.segments
             if segment.base_offset >= end_offset
-        ]
-
-    def _committed(self, records: Sequence[Record], start: int) -> list[Record]:
-        return [r for r in records if r.offset >= start and self.history[r.offset].is_committed]
-
-    @staticmethod
-    def _horizons(batches: Sequence[Stored]) -> dict[int, int | None]:
-        return {
-            record.offset: stored.header.delete_horizon_ms
-            for stored in batches
-            for record in stored.records
-        }
-
-    @staticmethod
-    def _below(batches: Sequence[Stored], end_offset: int, *, markers: bool) -> list[Record]:
-        return [
-            record
-            for stored in batches
-            if stored.header.base_offset < end_offset and bool(stored.marker) == markers
-            for record in stored.records
         ]
 
 

@@ -23,7 +23,8 @@ from siltstone.records.compression import Codec
 from siltstone.records.control import ControlType
 from siltstone.records.layout import MAGIC_POSITION
 from tests.support.clock import ManualClock
-from tests.support.crashable_disk import Crash, CrashableDisk, SimulatedCrash
+from tests.support.crashable_disk import CrashableDisk
+from tests.support.crashing_disk import Crash, SimulatedCrash
 from tests.support.log_checks import (
     PARTITION,
     Checkpoint,

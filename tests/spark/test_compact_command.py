@@ -1,6 +1,5 @@
 """`silt compact` with a real Spark, and what `silt plan` and `silt history` say around it."""
 
-import io
 import json
 import os
 import pty
@@ -10,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -18,7 +16,6 @@ from typing import Any
 import pytest
 
 from siltstone.cleaner.manifest import read_manifests
-from siltstone.cli.main import run
 from siltstone.ids import TopicPartition
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
@@ -27,6 +24,7 @@ from siltstone.records.record import Record
 from tests.spark.conftest import Engines
 from tests.support.make_log import HastyDisk
 from tests.support.processes import is_alive, iter_children
+from tests.support.silt_command import Finished, Silt, make_silt
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -48,23 +46,10 @@ RESULT_FIELDS = {
 }
 
 
-@dataclass(frozen=True)
-class Finished:
-    exit_code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def progress(self) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.err.splitlines() if line.startswith("{")]
-        return [line["progress"] for line in lines if "progress" in line]
-
-
-Silt = Callable[..., Finished]
+def progress_of(finished: Finished) -> list[dict[str, Any]]:
+    """Return the progress that a command has told, line by line."""
+    lines = [json.loads(line) for line in finished.err.splitlines() if line.startswith("{")]
+    return [line["progress"] for line in lines if "progress" in line]
 
 
 @pytest.fixture
@@ -76,15 +61,7 @@ def silt(
 ) -> Silt:
     engines.close()  # The command starts a Spark of its own.
     monkeypatch.setenv("SILT_LOG_DIR", str(tmp_path / "logs"))
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-
-    def call(*arguments: str | Path) -> Finished:
-        capsysbinary.readouterr()
-        exit_code = run([str(argument) for argument in arguments])
-        captured = capsysbinary.readouterr()
-        return Finished(exit_code, captured.out.decode(), captured.err.decode())
-
-    return call
+    return make_silt(monkeypatch, capsysbinary)
 
 
 def make_topic(log_dir: Path, topic: str, batch_count: int = 3, **settings: str) -> None:
@@ -129,9 +106,9 @@ def test_a_pass_answers_with_its_figures_and_tells_on_stderr_how_far_it_is(
     (manifest,) = read_manifests(HastyDisk(), tmp_path / "logs" / "orders-0")
     assert result["manifest"] == manifest.name
     assert list((tmp_path / "logs" / "orders-0").glob("*.keyindex"))
-    assert [p["stage"] for p in finished.progress] == ["start", "index", "commit", "done"]
-    assert finished.progress[-1]["bytes_done"] == 2 * result["bytes_before"]
-    assert finished.progress[-1]["bytes_total"] == 2 * result["bytes_before"]
+    assert [p["stage"] for p in progress_of(finished)] == ["start", "index", "commit", "done"]
+    assert progress_of(finished)[-1]["bytes_done"] == 2 * result["bytes_before"]
+    assert progress_of(finished)[-1]["bytes_total"] == 2 * result["bytes_before"]
     assert silt("verify", "--deep").exit_code == 0
     (verdict,) = silt("plan", "--output", "json").json
     assert verdict["reason"] == "nothing cleanable"
@@ -161,7 +138,7 @@ def test_a_saved_plan_is_run_and_refused_once_the_log_has_changed(
     make_topic(tmp_path / "logs", "orders", batch_count=4, **settings)
     plan_file = tmp_path / "plan.json"
     now = str(NOW_MS + HOUR_MS)  # Only the first segment is over age.
-    plan_file.write_text(silt("plan", "--now", now, "--output", "json").out)
+    plan_file.write_text(silt("plan", "--now", now, "--output", "json").text)
 
     first = silt("compact", "--plan", plan_file, "--stages", "staged", "--output", "json")
     second = silt("compact", "--plan", plan_file, "--output", "json")
@@ -197,9 +174,9 @@ def test_old_segments_of_known_topics_go_by_retention(silt: Silt, tmp_path: Path
     now = ("--now", str(NOW_MS + 3 * HOUR_MS))
 
     (verdict,) = silt("plan", *now, "--output", "json").json
-    text = silt("plan", *now).out
+    text = silt("plan", *now).text
     (result,) = silt("compact", *now, "--output", "json").json
-    history = silt("history", "events").out
+    history = silt("history", "events").text
 
     assert (verdict["eligible"], verdict["reason"]) == (False, "not compacted")
     assert verdict["segments_expired"] == 1
@@ -316,7 +293,7 @@ def test_each_form_can_be_forced_and_tells_what_it_does_and_how_long_it_takes(
     (result,) = finished.json
     assert forms == [stages]
     assert (result["records_read"], result["records_kept"]) == (110, 10)
-    told = finished.progress
+    told = progress_of(finished)
     order = ["start", "index", "rewrite", "commit", "done"]
     assert list(dict.fromkeys(line["stage"] for line in told)) == order
     done = [line["bytes_done"] for line in told]

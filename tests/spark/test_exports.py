@@ -1,15 +1,23 @@
 """Exports of the table, read by Spark itself."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from siltstone.log.log_reader import LogReader
 from siltstone.table.export import export_parquet
 from tests.spark.conftest import Engines
-from tests.unit.table.test_table import EXPECTED, Owner, owner
+from tests.support.orders import EXPECTED, Owner, make_orders
 
-__all__ = ["owner"]  # a fixture, used by its name
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Owner]:
+    """An owner at work."""
+    owner = make_orders(tmp_path / "data")
+    yield owner
+    owner.manager.close()
 
 
 def test_spark_reads_a_parquet_export_before_and_after_an_update(

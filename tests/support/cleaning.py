@@ -1,6 +1,7 @@
 """Passes over the logs of a test: assessed, planned, run and committed as their owner does it."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from siltstone.cleaner.checkpoints import CleanerCheckpoints
@@ -12,6 +13,7 @@ from siltstone.cleaner.planner import assess_log, plan_pass
 from siltstone.cleaner.reference import ReferenceEngine
 from siltstone.cleaner.result import PassCounts, PassResult
 from siltstone.cleaner.selection import Assessment
+from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
 from siltstone.records.record import Record
 from tests.support.clock import ManualClock
@@ -138,3 +140,8 @@ def last_sequences(log: MadeLog) -> dict[int, int]:
 def file_bytes(log: MadeLog) -> dict[str, bytes]:
     """Return the files of all segments."""
     return {name: log.path(name).read_bytes() for name in log.names()}
+
+
+def pass_files(log: MadeLog) -> list[Path]:
+    """Return what runs have left in the directory."""
+    return [path for path in log.directory.iterdir() if filenames.is_pass_file(path.name)]

@@ -21,7 +21,8 @@ from siltstone.log.config import LogConfig
 from siltstone.log.log_manager import LogManager
 from siltstone.log.partition_log import PartitionLog
 from tests.support.clock import ManualClock
-from tests.support.crashable_disk import CrashableDisk, SimulatedCrash, Step, every_crash
+from tests.support.crashable_disk import CrashableDisk
+from tests.support.crashing_disk import SimulatedCrash, Step, every_crash
 from tests.support.log_checks import (
     PARTITION,
     Checkpoint,

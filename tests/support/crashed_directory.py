@@ -21,7 +21,8 @@ from siltstone.records.compression import Codec
 from siltstone.records.control import ControlType
 from siltstone.records.record import Record
 from tests.support.clock import ManualClock
-from tests.support.crashable_disk import Crash, CrashableDisk, SimulatedCrash, Step
+from tests.support.crashable_disk import CrashableDisk
+from tests.support.crashing_disk import Crash, SimulatedCrash, Step
 
 TOPIC = "crashed"
 PARTITION_COUNT = 2

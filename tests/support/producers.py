@@ -1,6 +1,7 @@
-"""Batches of idempotent and transactional producers, as headers: that is all the state looks at."""
+"""Idempotent and transactional producers: their batches, as the headers that the state looks at."""
 
 from siltstone.log.origin import AppendOrigin
+from siltstone.log.producer_entry import ProducerEntry
 from siltstone.log.producer_state import CompletedTxn, ProducerState
 from siltstone.records.batch import BatchHeader
 from siltstone.records.control import ControlType, Marker
@@ -65,3 +66,8 @@ def append(
 ) -> tuple[CompletedTxn, ...]:
     update = state.prepare(header, origin, marker, transaction_version=transaction_version)
     return state.apply(update)
+
+
+def open_transactions(state: ProducerState) -> list[ProducerEntry]:
+    """Return the producers that have a transaction open."""
+    return [entry for entry in state.entries.values() if entry.current_txn_first_offset is not None]

@@ -21,7 +21,6 @@ from siltstone.log.config import LogConfig
 from siltstone.log.identity import format_clean_shutdown
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.partition_log import PartitionLog
-from siltstone.log.producer_entry import ProducerEntry
 from siltstone.log.recovery import LoadRequest
 from siltstone.records.batch import read_header
 from siltstone.records.builder import build_batch, build_empty_batch, build_marker
@@ -30,6 +29,7 @@ from siltstone.records.control import ControlType
 from siltstone.records.record import Record
 from tests.support.clock import ManualClock
 from tests.support.make_log import HastyDisk
+from tests.support.producers import open_transactions
 
 PARTITION: Final = TopicPartition("life", 0)
 _MAX_SEQUENCE: Final = 2**31 - 1
@@ -78,7 +78,7 @@ class RandomLife:
 
     def clean(self) -> CommittedPass | None:
         """Clean all that can be, due or not, and mostly see to it first that there is something."""
-        while self.rng.random() < 0.85 and self._open_transactions():
+        while self.rng.random() < 0.85 and open_transactions(self.log.producer_state):
             self._end_transaction()
         if self.rng.random() < 0.8:
             self.log.roll()
@@ -184,15 +184,8 @@ class RandomLife:
             )
         )
 
-    def _open_transactions(self) -> list[ProducerEntry]:
-        return [
-            entry
-            for entry in self.log.producer_state.entries.values()
-            if entry.current_txn_first_offset is not None
-        ]
-
     def _end_transaction(self) -> None:
-        producers = self._open_transactions()
+        producers = open_transactions(self.log.producer_state)
         if producers:
             chosen = self.rng.choice(producers)
             self._end(chosen.producer_id, chosen.epoch, chosen.coordinator_epoch)

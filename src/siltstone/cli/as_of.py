@@ -17,7 +17,10 @@ def resolve_as_of(
     if text is None:
         return {}
     if text.startswith("{"):
-        return _parse_offsets(text)
+        offsets = _parse_offsets(text)
+        for number in sorted(offsets.keys() - {partition.partition for partition in partitions}):
+            raise UsageError(f"--as-of {text}: partition {number} is not read")
+        return offsets
     if text.isdecimal():
         return {partition.partition: int(text) for partition in partitions}
     timestamp_ms = _parse_time(text)

@@ -1,7 +1,6 @@
 """`silt get`: the last value of one key."""
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from enum import StrEnum
@@ -142,5 +141,6 @@ def _encode_key(
                     )
                 schema = json.loads(key_schema.read_text("utf-8"))
                 return encode_avro(json.loads(key), key_schema_id, schema)
-    except (ValueError, binascii.Error) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        # An Avro library says in many ways that a value is not of its schema.
         raise UsageError(f"{key} is no key in {key_format}: {error}") from None

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from siltstone.broker.command_frames import DEFAULTS_VARIABLE
 from siltstone.cli.log_dirs import check_log_dirs, resolve_log_dirs
@@ -17,10 +17,6 @@ from siltstone.log.log_reader import LogReader
 if TYPE_CHECKING:
     from siltstone.cli.remote_topics import RemoteTopics
     from siltstone.log.log_manager import LogManager
-
-_INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-)
 
 
 def open_reader(log_dirs: Sequence[Path] | None, config: Sequence[str] | None = None) -> LogReader:
@@ -89,8 +85,3 @@ def check_topic(topic: str) -> None:
         raise UsageError(
             f"illegal topic name {topic!r}: 1 to 249 of letters, digits, dot, dash, underscore"
         )
-
-
-def is_internal(topic: str) -> bool:
-    """Say whether a topic belongs to the brokers themselves."""
-    return topic in _INTERNAL_TOPICS

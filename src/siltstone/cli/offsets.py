@@ -8,11 +8,11 @@ from typing import Annotated, Final
 import typer
 
 from siltstone.cli import output
-from siltstone.cli.logs import is_internal, open_reader
+from siltstone.cli.logs import open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides
 from siltstone.cli.output import OutputFormat
 from siltstone.errors import UnknownTopicError, UsageError
-from siltstone.ids import TopicPartition, is_legal_topic
+from siltstone.ids import TopicPartition, is_internal_topic, is_legal_topic
 from siltstone.log.log_reader import LogReader
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.time_index import TimestampOffset
@@ -171,7 +171,7 @@ def _choose(
         TopicPartition(metadata.topic, number)
         for metadata in reader.topics()
         for number in reader.partitions(metadata.topic)
-        if not (exclude_internal and is_internal(metadata.topic))
+        if not (exclude_internal and is_internal_topic(metadata.topic))
     ]
     for rule in rules:
         if not any(rule.matches(partition) for partition in known):

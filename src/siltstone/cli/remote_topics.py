@@ -1,7 +1,6 @@
 """Topics behind a broker, asked and changed by Kafka's own protocol, as a `LogManager` has them."""
 
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kio.schema.errors import ErrorCode
@@ -58,13 +57,8 @@ class RemoteTopics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._client.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._client.__exit__(None, None, None)
 
     def describe(self, topic: str) -> TopicMetadata:
         """Return one topic; raise UnknownTopicError if there is none of that name."""

@@ -8,13 +8,13 @@ import typer
 
 from siltstone.cli import output
 from siltstone.cli.command_group import CommandGroup
-from siltstone.cli.logs import check_topic, is_internal, open_owner, open_reader
+from siltstone.cli.logs import check_topic, open_owner, open_reader
 from siltstone.cli.options import LogDirs, Output, Overrides, parse_config
 from siltstone.cli.output import OutputFormat, format_size, format_time
 from siltstone.cli.relay import BootstrapServer, relay
 from siltstone.cli.tables import Column, print_table
 from siltstone.errors import TopicExistsError, UnknownTopicError, UsageError
-from siltstone.ids import TopicPartition
+from siltstone.ids import TopicPartition, is_internal_topic
 from siltstone.log.log_reader import LogReader
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.topic_store import TopicMetadata
@@ -247,7 +247,7 @@ def _select(
 ) -> list[TopicMetadata]:
     topics = [reader.describe(name) for name in names] if names else reader.topics()
     if exclude_internal:
-        topics = [t for t in topics if not is_internal(t.topic)]
+        topics = [t for t in topics if not is_internal_topic(t.topic)]
     return topics
 
 

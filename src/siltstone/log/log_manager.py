@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from siltstone.clock import Clock, SystemClock
@@ -76,12 +75,7 @@ class LogManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Topics

@@ -2,6 +2,7 @@
 
 An export knows up to which offset it has each partition. The next one reads only the changes since
 then, as long as no deletion among them can have expired; otherwise, and the first time, everything.
+It knows the id of its topic, too: one that was deleted and made anew has other offsets.
 
 Parquet: a directory with one file per partition and bucket of keys, and a manifest that names the
 files which count. A changed key makes its bucket be written anew, under a new name; the manifest is
@@ -66,13 +67,27 @@ class _Exported:
     files: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    """What a directory holds already."""
+
+    topic_id: str | None  # None: written before it was noted
+    partitions: Mapping[int, _Exported]
+
+    @property
+    def files(self) -> set[str]:
+        return {name for part in self.partitions.values() for name in part.files}
+
+
 def export_parquet(
     reader: LogReader, topic: str, partitions: Sequence[int], target: Path
 ) -> ExportResult:
     """Write the table of a topic to a directory of Parquet files, or bring it up to date."""
     fs = FileSystem()
     fs.mkdir(target)
-    known = _read_manifest(target, topic)
+    before = _read_manifest(target, topic)
+    topic_id = str(reader.describe(topic).topic_id)
+    known = before.partitions if before.topic_id in (None, topic_id) else {}
     now = dict(known)
     changed = 0
     for number in partitions:
@@ -85,21 +100,23 @@ def export_parquet(
         else:
             files = _update(target, partition, delta, exported.files)
         now[number] = _Exported(delta.end_offset, files)
+    after = _Manifest(topic_id, now)
+    for name in after.files - before.files:
+        _make_durable(fs, target / name)  # or the manifest could outlive what it names
     document = {
         "version": _VERSION,
         "topic": topic,
+        "topic_id": topic_id,
         "partitions": {
             str(number): {"end_offset": part.end_offset, "files": part.files}
             for number, part in sorted(now.items())
         },
     }
     fs.write_atomically(target / MANIFEST, json.dumps(document, indent=1).encode())
-    before = {name for part in known.values() for name in part.files}
-    after = {name for part in now.values() for name in part.files}
-    for name in before - after:
+    for name in before.files - after.files:
         fs.unlink(target / name)
     ends = {number: now[number].end_offset for number in partitions}
-    return ExportResult(changed, len(after - before), ends)
+    return ExportResult(changed, len(after.files - before.files), ends)
 
 
 def read_delta(reader: LogReader, partition: TopicPartition, since: int | None) -> Delta:
@@ -160,20 +177,37 @@ def _write(
     return name
 
 
-def _read_manifest(target: Path, topic: str) -> dict[int, _Exported]:
+def _make_durable(fs: FileSystem, path: Path) -> None:
+    file = fs.open(path)
+    try:
+        fs.fsync(file)
+    finally:
+        file.close()
+
+
+def _read_manifest(target: Path, topic: str) -> _Manifest:
     path = target / MANIFEST
     if not path.exists():
         if any(target.glob("*.parquet")):
             raise StorageError(
                 f"{target} holds Parquet files but no {MANIFEST}: export to another directory"
             )
-        return {}
-    document: dict[str, Any] = json.loads(path.read_bytes())
-    if document.get("version") != _VERSION or document.get("topic") != topic:
-        raise StorageError(
-            f"{path} is of topic {document.get('topic')}: export {topic} to another directory"
+        return _Manifest(None, {})
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        if document["version"] != _VERSION or document["topic"] != topic:
+            raise StorageError(
+                f"{path} is of topic {document['topic']}, version {document['version']}: export "
+                f"{topic} to another directory"
+            )
+        return _Manifest(
+            document.get("topic_id"),
+            {
+                int(number): _Exported(part["end_offset"], tuple(part["files"]))
+                for number, part in document["partitions"].items()
+            },
         )
-    return {
-        int(number): _Exported(part["end_offset"], tuple(part["files"]))
-        for number, part in document["partitions"].items()
-    }
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise StorageError(
+            f"{path} makes no sense ({error}): export to another directory, or delete this one"
+        ) from error

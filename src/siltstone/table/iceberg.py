@@ -16,6 +16,7 @@ from siltstone.table.export import OFFSETS_METADATA, ExportResult, read_delta
 CATALOG: Final = "catalog.db"
 _NAMESPACE: Final = "silt"
 _KEYS_PER_DELETE: Final = 5_000
+_TOPIC_ID_PROPERTY: Final = "siltstone.topic-id"
 
 
 def export_iceberg(
@@ -36,13 +37,19 @@ def export_iceberg(
     # Iceberg knows microseconds only.
     schema = SCHEMA.set(5, pa.field("timestamp", pa.timestamp("us", tz="UTC")))
     table: Any = catalog.create_table_if_not_exists(name, schema)
-    known = {} if is_new else _read_offsets(table, topic)
+    topic_id = str(reader.describe(topic).topic_id)
+    stored_id = table.properties.get(_TOPIC_ID_PROPERTY, topic_id)
+    exported = {} if is_new else _read_offsets(table, topic)
+    # A topic that was deleted and made anew has other offsets: all that is there goes.
+    known = exported if stored_id == topic_id else {}
     # Its own type hints know only the names of a base class's fields.
     made: Any = expressions
     ends = dict(known)
     changed = 0
     before = _data_files(table)
     with table.transaction() as transaction:
+        for number in exported.keys() - known.keys():
+            transaction.delete(made.EqualTo("partition", number))
         for number in partitions:
             delta = read_delta(reader, TopicPartition(topic, number), known.get(number))
             ends[number] = delta.end_offset
@@ -57,7 +64,9 @@ def export_iceberg(
             live = delta.live_rows()
             if live.num_rows:
                 transaction.append(live.cast(schema))
-        transaction.set_properties({OFFSETS_METADATA: json.dumps({topic: ends})})
+        transaction.set_properties(
+            {OFFSETS_METADATA: json.dumps({topic: ends}), _TOPIC_ID_PROPERTY: topic_id}
+        )
     written = len(_data_files(table) - before)
     return ExportResult(changed, written, {number: ends[number] for number in partitions})
 

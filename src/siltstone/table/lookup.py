@@ -64,6 +64,7 @@ class PartitionLookup:
         self._preallocates = reader.config(partition.topic).preallocate
         self._fs = FileSystem()
         self._lock = threading.Lock()
+        self._distrusted: set[int] = set()  # segments, by inode, whose index on disk is wrong
         self._state: _State | None = None
         self._stamp: _Stamp | None = None
 
@@ -79,8 +80,21 @@ class PartitionLookup:
             except CorruptIndexError as error:
                 logger.warning("%s: building it anew", error)
                 with self._lock:
-                    self._fs.unlink(error.path)
-                    self._state = None
+                    self._discard_index(state, error)
+
+    def _discard_index(self, state: _State, error: CorruptIndexError) -> None:
+        """Do without an index; if it was built here and is wrong all the same, raise."""
+        if state is not self._state:
+            return  # Another thread has seen it, too.
+        inodes = {item.inode for item in state.segments if item.key_index.path == error.path}
+        if inodes <= self._distrusted:
+            raise error
+        self._distrusted |= inodes
+        try:
+            self._fs.unlink(error.path)
+        except LogDirOfflineError:
+            logger.debug("%s cannot be deleted", error.path)
+        self._state = None
 
     def _refresh(self) -> _State:
         with self._lock:
@@ -172,6 +186,8 @@ class PartitionLookup:
     def _find_index(self, segment: Segment, inode: int, known: _Indexed | None) -> _Indexed | None:
         if known is not None:
             return known
+        if inode in self._distrusted:
+            return None
         path = filenames.key_index_path(segment.directory, segment.base_offset)
         try:
             index = KeyIndex.open(path)

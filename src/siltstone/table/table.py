@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from siltstone.errors import KeyNotLiveError
+from siltstone.errors import KeyNotLiveError, UnknownTopicError
 from siltstone.ids import TopicPartition
 from siltstone.log.log_reader import LogReader
 from siltstone.records.batch import TimestampType
@@ -113,8 +113,7 @@ class Table:
         number = self.partition_of(data) if partition is None else partition
         lookup = self._lookups.get(number)
         if lookup is None:
-            self._reader.get_log(TopicPartition(self.topic, number))  # says what is wrong
-            raise AssertionError("a partition appeared")
+            raise UnknownTopicError(self.topic, number)
         found = lookup.find(data)
         if found is None:
             return None

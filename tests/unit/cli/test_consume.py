@@ -9,7 +9,7 @@ from siltstone.records.builder import build_batch, build_marker
 from siltstone.records.control import ControlType
 from siltstone.records.record import Record
 from tests.support.clock import START_MS, ManualClock
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 
 @pytest.fixture

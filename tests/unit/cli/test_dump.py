@@ -13,7 +13,7 @@ from siltstone.records.compression import Codec
 from siltstone.records.control import ControlType
 from siltstone.records.record import Record
 from tests.support.clock import START_MS, ManualClock
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 LOG = "00000000000000000000.log"
 INDEX = "00000000000000000000.index"

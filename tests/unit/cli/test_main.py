@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 SILT = [sys.executable, "-m", "siltstone"]
 TIMEOUT_SECONDS = 60

@@ -7,7 +7,7 @@ from siltstone.log.log_manager import LogManager
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.support.clock import START_MS, ManualClock
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from siltstone.log import filenames
 from siltstone.log.log_manager import LogManager
 from tests.support.clock import ManualClock
 from tests.support.make_log import HastyDisk
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 ORDERS = TopicPartition("orders", 0)
 FIELDS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.records.partitioner import java_partition
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 
 @pytest.fixture(autouse=True)

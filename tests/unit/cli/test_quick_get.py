@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.cli.quick_get import QuickGet, parse_quick_get
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 
 @pytest.mark.parametrize(

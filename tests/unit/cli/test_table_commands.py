@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.table.decoding import encode_avro
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 RECORDS = b"a:1\nb:2\na:3\nc:4\nb:\n"
 
@@ -58,6 +58,17 @@ def test_get_tells_a_deleted_key_from_one_that_was_never_seen(orders: Silt) -> N
 )
 def test_get_takes_the_key_in_other_formats(orders: Silt, key_format: str, key: str) -> None:
     assert orders("get", "orders", key, "--key-format", key_format).text == "3\n"
+
+
+def test_a_key_that_is_not_of_its_schema_is_wrong_usage(silt: Silt, tmp_path: Path) -> None:
+    silt("topics", "create", "t")
+    (tmp_path / "key.avsc").write_text('{"type": "int"}')
+    schema = ("--key-schema", tmp_path / "key.avsc", "--key-schema-id", "42")
+
+    wrong = silt("get", "t", '"seven"', "--key-format", "avro-confluent", *schema)
+
+    assert wrong.exit_code == 2
+    assert wrong.err.startswith('silt: error: "seven" is no key in avro-confluent: ')
 
 
 def test_get_finds_keys_that_are_json_or_avro(silt: Silt, tmp_path: Path) -> None:
@@ -124,11 +135,14 @@ def test_scan_shows_other_views_and_less_of_them(orders: Silt) -> None:
 def test_scan_refuses_what_makes_no_sense(orders: Silt) -> None:
     late = orders("scan", "orders", "--as-of", "9")
     wrong = orders("scan", "orders", "--as-of", "soon")
+    elsewhere = orders("scan", "orders", "--as-of", '{"7":1}')
     since = orders("scan", "orders", "--since", "1")
 
     assert (late.exit_code, wrong.exit_code, since.exit_code) == (1, 2, 2)
     assert "offset 9" in late.err
     assert "--as-of soon: write an offset" in wrong.err
+    assert elsewhere.exit_code == 2
+    assert "partition 7 is not read" in elsewhere.err
 
 
 def test_count_is_exact(orders: Silt) -> None:

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Silt, Terminal
+from tests.support.silt_command import Silt
+from tests.unit.cli.conftest import Terminal
 
 
 def test_a_created_topic_is_listed_and_described(silt: Silt, log_dir: Path) -> None:

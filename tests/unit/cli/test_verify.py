@@ -7,7 +7,7 @@ import pytest
 from siltstone.errors import LogDirOfflineError
 from siltstone.log.filesystem import FileSystem
 from tests.support.cleaned_logs import CleanedLog, make_cleaned_log
-from tests.unit.cli.conftest import Silt
+from tests.support.silt_command import Silt
 
 
 @pytest.fixture(scope="module")

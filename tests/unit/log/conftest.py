@@ -1,11 +1,13 @@
-"""Log directories on a disk that can be made to refuse."""
+"""Log directories on a disk that can be made to refuse, and what a log knows of its producers."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
+from siltstone.log.producer_state import ProducerState
 from tests.support.clock import ManualClock
 from tests.support.log_managers import BrokenDisk, OpenManager, crash
 
@@ -34,3 +36,14 @@ def open_manager(dirs: list[Path], disk: BrokenDisk, clock: ManualClock) -> Iter
     yield open_it
     for manager in opened:
         crash(manager)
+
+
+@pytest.fixture
+def state() -> ProducerState:
+    return ProducerState(TopicPartition("orders", 3))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The first log directory that `make_log` makes."""
+    return tmp_path / "log-dir-1"

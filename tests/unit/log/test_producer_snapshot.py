@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import CoordinatorFencedError, CorruptCheckpointError
-from siltstone.ids import TopicPartition
 from siltstone.log.producer_entry import BatchMetadata, ProducerEntry
 from siltstone.log.producer_snapshot import read_snapshot, write_snapshot
 from siltstone.log.producer_state import CompletedTxn, ProducerState
@@ -33,11 +32,6 @@ SNAPSHOT = bytes.fromhex(
     "00000005ffffffffffffffff"
 )
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
-
-
-@pytest.fixture
-def state() -> ProducerState:
-    return ProducerState(TopicPartition("orders", 3))
 
 
 def reloaded(state: ProducerState, now_ms: int = 0) -> ProducerState:

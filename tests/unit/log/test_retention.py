@@ -1,4 +1,4 @@
-"""Which segments expire, decided on plain numbers; facts 4.3. With real logs: 8.F."""
+"""Which segments expire, decided on plain numbers; facts 4.3. With real logs: `test_deleting`."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -12,9 +12,7 @@ from siltstone.log.log_reader import LogReader
 from siltstone.table import export as export_module
 from siltstone.table.export import ExportResult, export_parquet
 from siltstone.table.iceberg import export_iceberg
-from tests.unit.table.test_table import EXPECTED, Owner, owner
-
-__all__ = ["owner"]  # a fixture, used by its name
+from tests.support.orders import EXPECTED, Owner
 
 PARTITIONS = [0, 1, 2]
 
@@ -124,3 +122,28 @@ def test_files_of_others_are_left_alone(owner: Owner, tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="export to another directory"):
         to_parquet(owner, target)
+
+
+@pytest.mark.parametrize("is_iceberg", [False, True])
+def test_a_topic_that_was_made_anew_is_exported_anew(
+    owner: Owner, tmp_path: Path, is_iceberg: bool
+) -> None:
+    export = to_iceberg if is_iceberg else to_parquet
+    export(owner, tmp_path / "out")
+    owner.manager.delete_topic("orders")
+    owner.manager.create_topic("orders", 3, {"cleanup.policy": "compact"})
+    owner.put(b"key-1", b"of the new topic")
+
+    export(owner, tmp_path / "out")
+
+    found = (
+        read_iceberg(tmp_path / "out") if is_iceberg else as_dict(pq.read_table(tmp_path / "out"))
+    )
+    assert found == {b"key-1": b"of the new topic"}
+
+
+def test_a_manifest_that_makes_no_sense_is_no_bug(owner: Owner, tmp_path: Path) -> None:
+    (tmp_path / "_silt-export.json").write_bytes(b'{"version": 1, "topic": "orders"}')
+
+    with pytest.raises(StorageError, match=r"makes no sense .'partitions'.: export to another"):
+        to_parquet(owner, tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from siltstone.errors import CorruptIndexError
+from siltstone.errors import CorruptIndexError, LogDirOfflineError
 from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.key_index import ENTRY_BYTES, IndexedRange, KeyIndex, pack_key_index
@@ -95,6 +95,25 @@ def test_a_directory_that_cannot_be_written_is_read_all_the_same(
 
     assert values_in(log) == EXPECTED
     assert index_paths(log) == []
+
+
+def test_a_wrong_index_in_a_directory_that_cannot_be_written_is_done_without(
+    log: MadeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values_in(log)
+    path = index_paths(log)[0]
+    broken = bytearray(path.read_bytes())
+    broken[-1] ^= 0x40  # an entry: noticed when a lookup comes to it
+    path.write_bytes(broken)
+
+    def refuse(self: FileSystem, path: Path, *_: object, **__: object) -> None:
+        raise LogDirOfflineError(path, "read-only file system")
+
+    monkeypatch.setattr(FileSystem, "write_file", refuse)
+    monkeypatch.setattr(FileSystem, "unlink", refuse)
+
+    assert values_in(log) == EXPECTED
+    assert path.read_bytes() == broken
 
 
 def test_keys_with_equal_hashes_are_all_found(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from siltstone.log.log_reader import LogReader
 from siltstone.table.export import export_parquet
 from siltstone.table.iceberg import export_iceberg
 from siltstone.table.request import View, ViewRequest
-from tests.unit.table.test_table import EXPECTED, Owner, open_table, owner
-
-__all__ = ["owner"]  # a fixture, used by its name
+from tests.support.orders import EXPECTED, Owner, open_table
 
 PARTITIONS = [0, 1, 2]
 KEY_AND_VALUE = 'SELECT "key", "value" FROM found'
