@@ -63,7 +63,7 @@ def talking_to(broker: KafkaBroker | ServedBroker) -> Iterator[RawClient]:
 
 
 def fetch_offsets(raw: RawClient) -> Any:
-    asked = [{"group_id": GROUP, "topics": None}]
+    asked = [{"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": range(4)}]}]
     return raw.ask(wire.OFFSET_FETCH, 8, groups=asked, require_stable=True).groups[0]
 
 
@@ -74,6 +74,7 @@ def committed(raw: RawClient) -> dict[int, tuple[int, str | None]]:
         part.partition_index: (part.committed_offset, part.metadata)
         for topic in answer.topics
         for part in topic.partitions
+        if part.committed_offset >= 0
     }
 
 
@@ -214,7 +215,7 @@ def _check_our_bytes(records: list[Record]) -> None:
         if record.value is None:
             continue
         decode, encode = RECODED[kind]
-        assert encode(decode(record.value)) == record.value, kind  # type: ignore[operator]
+        assert encode(decode(record.value)) == record.value, (kind, record.value.hex())  # type: ignore[operator]
         seen.add(kind)
     assert seen >= {classic.OFFSET_KEY, *RECODED} - {classic.GROUP_KEY}
 

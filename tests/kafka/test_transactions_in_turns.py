@@ -6,13 +6,12 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.broker import wire
 from tests.clients.test_transactional_clients import committed as read_committed
+from tests.clients.test_transactions import commit_offset, fetch_offset
 from tests.kafka.conftest import MakeBroker
 from tests.kafka.test_new_groups_in_turns import (
     GROUP,
     OURS,
     TOPIC,
-    committed,
-    fetch_offsets,
     talking_to,
 )
 from tests.support.serving import RawClient, ServedBroker
@@ -26,12 +25,11 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
     with talking_to(kafka) as raw:
         producer = RawProducer(raw, "turns").init()
         producer.produce(TOPIC, b"a")
-        send_offset(producer, 5)
+        assert commit_offset(producer, GROUP, TOPIC, 5, 5) == ErrorCode.none
         old = RawProducer(raw, "old", version=1).init()
         old.produce(TOPIC, b"aborted")
-        assert fetch_offsets(raw).topics[0].partitions[0].error_code == (
-            ErrorCode.unstable_offset_commit
-        )
+        unstable = (-1, ErrorCode.unstable_offset_commit)
+        assert fetch_offset(raw, GROUP, TOPIC, stable=True) == unstable
     kafka.stop()
 
     with ServedBroker(kafka.log_dir, OURS) as ours:
@@ -41,10 +39,10 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
             assert producer.describe().transaction_state == "Ongoing"
             assert fetch(raw, TOPIC).last_stable_offset == 0
             producer.end(commit=True)
-            assert committed(raw) == {0: (5, "")}
+            assert fetch_offset(raw, GROUP, TOPIC, stable=True) == (5, ErrorCode.none)
             old.end(commit=False)
             producer.produce(TOPIC, b"b")
-            send_offset(producer, 6)
+            assert commit_offset(producer, GROUP, TOPIC, 6, 5) == ErrorCode.none
             old.produce(TOPIC, b"c")
         ours.kill()
 
@@ -59,7 +57,7 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
             deadline = time.monotonic() + 30
             while read_committed(kafka, TOPIC) != [b"a", b"c"]:
                 assert time.monotonic() < deadline
-            assert committed(raw) == {0: (5, "")}
+            assert fetch_offset(raw, GROUP, TOPIC, stable=True) == (5, ErrorCode.none)
             producer.produce(TOPIC, b"d")
             producer.end(commit=True)
         kafka.stop()
@@ -81,23 +79,3 @@ def wait_for_coordinator(raw: RawClient, transactional_id: str) -> None:
         ).transaction_states[0],
         lambda state: state.error_code,
     )
-
-
-def send_offset(producer: RawProducer, offset: int) -> None:
-    """Commit an offset of the group in the transaction, as the second version does."""
-    part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-    answer = patiently(
-        lambda: producer.raw.ask(
-            wire.TXN_OFFSET_COMMIT,
-            5,
-            transactional_id=producer.transactional_id,
-            group_id=GROUP,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            generation_id=-1,
-            member_id="",
-            topics=[{"name": TOPIC, "partitions": [part]}],
-        ),
-        lambda answer: answer.topics[0].partitions[0].error_code,
-    )
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.none, answer

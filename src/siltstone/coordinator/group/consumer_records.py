@@ -23,7 +23,9 @@ _CLASSIC_TAG: Final = 0
 _TOPIC_HASH_TAG: Final = 0
 _TARGET_TIME_TAG: Final = 0
 _GIVEN_EPOCHS_TAG: Final = 0
-_PRESENT: Final = 1  # before a structure that might be absent
+# Before a structure that might be absent.
+_ABSENT: Final = 0
+_PRESENT: Final = 1
 
 
 class Kind(enum.IntEnum):
@@ -159,13 +161,16 @@ def encode_member(value: MemberValue) -> bytes:
     writer.compact_string(value.regex)
     writer.int32(value.rebalance_timeout_ms)
     writer.compact_string(value.assignor)
-    tags = {} if value.classic is None else {_CLASSIC_TAG: _encode_classic(value.classic)}
-    writer.tags(tags)
+    # Said also of a member that is none: Kafka takes one of whom it is not said for classic.
+    writer.tags({_CLASSIC_TAG: _encode_classic(value.classic)})
     return writer.done()
 
 
-def _encode_classic(classic: ClassicInfo) -> bytes:
+def _encode_classic(classic: ClassicInfo | None) -> bytes:
     writer = FieldWriter()
+    if classic is None:
+        writer.int8(_ABSENT)
+        return writer.done()
 
     def write_offer(offer: ProtocolOffer) -> None:
         writer.compact_string(offer.name)

@@ -164,10 +164,12 @@ class OffsetCoordinator:
         return self._registry.offsets(key.group_id).is_unstable(key)
 
     def partitions(self, group_id: str) -> dict[str, list[int]]:
-        """Return the partitions that a group has offsets for, or may get some, by topic."""
-        store = self._registry.offsets(group_id)
+        """Return the partitions that a group has offsets for, by topic.
+
+        As in Kafka, those are not among them that a transaction is about to give it its first for.
+        """
         found: dict[str, list[int]] = {}
-        for key in sorted({*store.keys(group_id), *store.pending_keys(group_id)}):
+        for key in sorted(self._registry.offsets(group_id).keys(group_id)):
             found.setdefault(key.topic, []).append(key.partition)
         return found
 
