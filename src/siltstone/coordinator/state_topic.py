@@ -11,6 +11,7 @@ goes to the page cache; it waits for the disk only where a partition is new or i
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from siltstone.clock import Clock
@@ -31,6 +32,7 @@ TRANSACTION_STATE: Final = "__transaction_state"
 # A coordinator gives the producer's batches no numbers of their own; Kafka writes this, too.
 _FIRST_SEQUENCE: Final = 0
 _MIN_INT: Final = -(2**31)
+_CACHED_NAMES: Final = 4096
 
 
 class OwnedPartition(Protocol):
@@ -176,6 +178,7 @@ class StateTopic:
                 return  # The rest was compacted away.
 
 
+@lru_cache(_CACHED_NAMES)
 def java_hash(text: str) -> int:
     """Return what `String.hashCode` returns: over UTF-16, in 32 bits with a sign."""
     value = 0
