@@ -62,7 +62,10 @@ class ConsumerGroup(ConsumerState):
             return self._leave(heartbeat, now_ms)
         before, replaced = self._find_or_make(heartbeat)
         told = self._told(before, heartbeat)
-        member = self._advance(before, told, replaced, heartbeat.owned, now_ms)
+        if replaced is None and told is before and self._is_settled(before, now_ms):
+            member = before
+        else:
+            member = self._advance(before, told, replaced, heartbeat.owned, now_ms)
         self._session_deadlines[member.member_id] = now_ms + self._session_timeout_ms(member)
         return HeartbeatAnswer(
             member.member_id,
@@ -105,7 +108,9 @@ class ConsumerGroup(ConsumerState):
         return member, None
 
     def _told(self, member: ConsumerMember, heartbeat: Heartbeat) -> ConsumerMember:
-        """Return a member with what it has just told about itself."""
+        """Return a member with what it has just told about itself; the same, if it told nothing."""
+        if heartbeat.tells_nothing and member.classic is None and member.origin == heartbeat.origin:
+            return member
         if heartbeat.assignor is not None:
             self.check_assignor(heartbeat.assignor)
         regex = member.regex if heartbeat.regex is None else heartbeat.regex or None
@@ -123,6 +128,14 @@ class ConsumerGroup(ConsumerState):
             regex=regex,
             classic=heartbeat.classic,
             assignor=member.assignor if heartbeat.assignor is None else heartbeat.assignor,
+        )
+
+    def _is_settled(self, member: ConsumerMember, now_ms: int) -> bool:
+        """Say whether there is nothing to do for a member that says that it lives, as mostly."""
+        return (
+            self.epoch == self.target_epoch == member.epoch
+            and member.state is MemberState.STABLE
+            and not self._must_look(now_ms)
         )
 
     # A step

@@ -71,6 +71,15 @@ class Heartbeat(NamedTuple):
             and self.owned is not None
         )
 
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether the client says no more than that it lives, and what it has."""
+        return (
+            self.topics is self.regex is self.assignor is self.classic is None
+            and self.rack_id is None
+            and self.rebalance_timeout_ms is None
+        )
+
 
 class HeartbeatAnswer(NamedTuple):
     """What a member is told; no assignment means that it has not changed."""
