@@ -171,7 +171,7 @@ def main() -> None:
     workloads = [
         Workload("transactions of 1 record", options.scaled(200), 1),
         Workload("transactions of 100 records, 4 partitions", options.scaled(100), 100),
-        Workload("transactions of 1 record and offsets", options.scaled(100), 1, True),
+        Workload("transactions of 1 record and offsets", options.scaled(50), 1, True),
     ]
     with (
         work_directory(options) as directory,

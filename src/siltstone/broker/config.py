@@ -61,6 +61,9 @@ IGNORED_FOR: Final[Mapping[str, tuple[str, ...]]] = {
         "add.partitions.to.txn.retry.backoff.max.ms",
         "add.partitions.to.txn.retry.backoff.ms",
     ),
+    "topics that match a pattern are looked for every second": (
+        "group.consumer.regex.refresh.interval.ms",
+    ),
     "producers expire with `log.retention.check.interval.ms`": (
         "producer.id.expiration.check.interval.ms",
     ),

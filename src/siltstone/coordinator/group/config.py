@@ -146,13 +146,6 @@ class GroupConfig:
         at_least(0),
         doc="The most that `group.consumer.assignment.interval.ms` may be.",
     )
-    group_consumer_regex_refresh_interval_ms: int = setting(
-        "group.consumer.regex.refresh.interval.ms",
-        INT,
-        600_000,
-        at_least(10_000),
-        doc="How often topics are looked for that match the patterns of subscriptions.",
-    )
 
     # Offsets.
     offset_metadata_max_bytes: int = setting(
