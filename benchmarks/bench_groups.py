@@ -1,13 +1,17 @@
 """Groups: rebalances, commits, and how fast offsets are read back after a restart.
 
-Question: how long does a rebalance of 100 members of the classic protocol take, from the first join
-to the last sync, and how many commits of 10 partitions does one connection get through in a second,
-next to a real Kafka with the same frames? And how many offsets a second are read back from
-`__consumer_offsets`, in batches of 1 and of 50, against 500,000 a second?
+Question: how long does a rebalance of 100 members take, of the classic protocol from the first join
+to the last sync, of the consumer protocol from a change of one member to the heartbeat after which
+all have what they are to have; and how many commits of 10 partitions does one connection get
+through in a second, next to a real Kafka with the same frames? And how many offsets a second are
+read back from `__consumer_offsets`, in batches of 1 and of 50, against 500,000 a second?
 
 Workload: raw frames from one process, a connection for each member. Kafka has a heap of 1 GiB, both
-have one partition of `__consumer_offsets`; the first generation is not measured, as it waits for
-members. Nobody calls fsync on either side.
+have one partition of `__consumer_offsets`; the first generation, or epoch, is not measured, as it
+waits for members. In the consumer protocol one of 100 members stops to read the topic of 200
+partitions, and begins again in the next round; both share out at once
+(`group.consumer.assignment.interval.ms=0`), and members send their heartbeats one after the other.
+Nobody calls fsync on either side.
 Reading back is a million offsets of 2,000 groups in one partition, as `silt serve` does it.
 
 Command: python benchmarks/bench_groups.py [--quick]
@@ -15,26 +19,24 @@ Command: python benchmarks/bench_groups.py [--quick]
 
 import sys
 import time
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.bench_broker import AnyBroker, cpu_seconds, create_topic, note
+from benchmarks.bench_broker import AnyBroker, create_topic, note
+from benchmarks.group_members import MEMBER_COUNT, Bench
 from benchmarks.harness import (
     Case,
     Options,
     Report,
     Side,
     Work,
-    WrongAnswerError,
     parse_options,
     work_directory,
 )
 from benchmarks.kafka_rival import find_kafka
-from siltstone.broker import wire
 from siltstone.coordinator.group.loading import load_partition
 from siltstone.coordinator.group.offsets import OffsetStore
 from siltstone.coordinator.group.records import (
@@ -50,130 +52,18 @@ from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.harness import ensure_harness
-from tests.support.serving import RawClient, ServedBroker
+from tests.support.serving import ServedBroker
 
 _SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
-    # So that all members are in the first generation already.
     "group.initial.rebalance.delay.ms": "1000",
+    "group.consumer.assignment.interval.ms": "0",
 }
-_MEMBERS: Final = 100
-_PARTITIONS: Final = 10
-_JOIN_VERSION: Final = 9
+_COMMITTED_PARTITIONS: Final = 10
+_SHARED_PARTITIONS: Final = 2 * MEMBER_COUNT
+_ROUNDS: Final = 3
 _PER_GROUP: Final = 500
 _LIMIT_US: Final = 2.0  # half a million in a second
-
-
-class Bench:
-    """One broker under groups."""
-
-    def __init__(self, broker: AnyBroker, topic: str) -> None:
-        self._broker = broker
-        self._topic = topic
-        self._number = 0
-
-    @property
-    def _port(self) -> int:
-        return int(self._broker.bootstrap.rsplit(":", 1)[1])
-
-    def _new_group(self, raw: RawClient) -> str:
-        self._number += 1
-        name = f"bench-{self._number}"
-        for _ in range(100):
-            found = raw.ask(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[name])
-            if found.coordinators[0].error_code == 0:
-                return name
-            time.sleep(0.1)
-        raise WrongAnswerError(f"nobody coordinates {name}")
-
-    def rebalance(self, rounds: int) -> Work:
-        """Bring all members into one generation after the other."""
-        with ExitStack() as stack:
-            clients = [stack.enter_context(RawClient(self._port)) for _ in range(_MEMBERS)]
-            group = self._new_group(clients[0])
-            members = [self._join(group, c, "").member_id for c in clients]
-            self._generation(group, clients, members)
-            cpu, started = cpu_seconds(self._broker.pid), time.perf_counter()
-            for _ in range(rounds):
-                self._generation(group, clients, members)
-            seconds = time.perf_counter() - started
-            cpu = cpu_seconds(self._broker.pid) - cpu
-        return Work(seconds, 0, rounds * _MEMBERS, rounds, details={"cpu_seconds": cpu})
-
-    def _join(self, group: str, client: RawClient, member_id: str) -> Any:
-        self._send_join(group, client, member_id)
-        return client.receive(wire.JOIN_GROUP, _JOIN_VERSION)
-
-    def _send_join(self, group: str, client: RawClient, member_id: str) -> None:
-        client.send(
-            wire.JOIN_GROUP,
-            _JOIN_VERSION,
-            {
-                "group_id": group,
-                "session_timeout": 60_000,
-                "rebalance_timeout": 60_000,
-                "member_id": member_id,
-                "protocol_type": "consumer",
-                # Another word each time: a member that says the same again changes nothing.
-                "protocols": [{"name": "range", "metadata": time.perf_counter_ns().to_bytes(8)}],
-            },
-        )
-
-    def _generation(self, group: str, clients: list[RawClient], members: list[str]) -> None:
-        for client, member_id in zip(clients, members, strict=True):
-            self._send_join(group, client, member_id)
-        joined = [client.receive(wire.JOIN_GROUP, _JOIN_VERSION) for client in clients]
-        answers = {(a.error_code, a.generation_id) for a in joined}
-        if len(answers) != 1:
-            raise WrongAnswerError(f"members of {group} are in different generations: {answers}")
-        for client, member_id, answer in zip(clients, members, joined, strict=True):
-            shares = [{"member_id": m.member_id, "assignment": b"x" * 50} for m in answer.members]
-            client.send(
-                wire.SYNC_GROUP,
-                5,
-                {
-                    "group_id": group,
-                    "generation_id": answer.generation_id,
-                    "member_id": member_id,
-                    "assignments": shares,
-                },
-            )
-        for client in clients:
-            answer = client.receive(wire.SYNC_GROUP, 5)
-            if answer.assignment != b"x" * 50:
-                raise WrongAnswerError(f"a member of {group} got {answer}")
-
-    def commit(self, count: int) -> Work:
-        """Commit 10 offsets at a time, one request after the other, and look at the last."""
-        with RawClient(self._port) as client:
-            group = self._new_group(client)
-            for number in range(count + 1):
-                if number == 1:
-                    cpu, started = cpu_seconds(self._broker.pid), time.perf_counter()
-                parts = [
-                    {
-                        "partition_index": index,
-                        "committed_offset": number,
-                        "committed_metadata": "",
-                    }
-                    for index in range(_PARTITIONS)
-                ]
-                client.ask(
-                    wire.OFFSET_COMMIT,
-                    8,
-                    group_id=group,
-                    generation_id_or_member_epoch=-1,
-                    member_id="",
-                    topics=[{"name": self._topic, "partitions": parts}],
-                )
-            seconds = time.perf_counter() - started
-            cpu = cpu_seconds(self._broker.pid) - cpu
-            asked = [{"group_id": group, "topics": None}]
-            (answer,) = client.ask(wire.OFFSET_FETCH, 8, groups=asked).groups
-        found = [p.committed_offset for p in answer.topics[0].partitions]
-        if found != [count] * _PARTITIONS:
-            raise WrongAnswerError(f"offsets {found} after {count} commits")
-        return Work(seconds, 0, count * _PARTITIONS, count, details={"cpu_seconds": cpu})
 
 
 def make_log(manager: LogManager, topic: str, count: int, per_batch: int) -> PartitionLog:
@@ -202,17 +92,31 @@ def load(log: PartitionLog) -> Work:
 def measure_loading(report: Report, options: Options, directory: Path) -> None:
     count = options.scaled(1_000_000)
     with LogManager([directory / "logs"]) as manager:
-        for per_batch in (1, 50):
+        for per_batch in (50, 1):
+            name = f"offsets read back, {per_batch} in a batch"
+            if not options.wants_row(name):
+                continue
             log = make_log(manager, f"offsets-{per_batch}", count, per_batch)
             report.measure(
                 Case(
-                    name=f"offsets read back, {per_batch} in a batch",
+                    name=name,
                     ours=Side("silt", partial(load, log)),
                     limits={"us_per_offset": _LIMIT_US},
                     size_bytes=log.size_bytes,
                     record_count=count,
-                )
+                ),
+                _ROUNDS,
             )
+
+
+def make_bench(broker: AnyBroker) -> Bench:
+    return Bench(
+        broker,
+        committed_topic=create_topic(broker, "committed", _COMMITTED_PARTITIONS),
+        committed_partitions=_COMMITTED_PARTITIONS,
+        shared_topic=create_topic(broker, "shared", _SHARED_PARTITIONS),
+        shared_partitions=_SHARED_PARTITIONS,
+    )
 
 
 def main() -> None:
@@ -229,18 +133,20 @@ def main() -> None:
             harness, directory / "kafka", properties=_SETTINGS, heap="1g", full_speed=True
         ) as kafka,
     ):
+        shape = {"members": MEMBER_COUNT, "rounds": rounds, "commits": commits}
+        report = Report("groups", __doc__ or "", options, directory, shape, rival.versions)
         ours.start()
         kafka.start()
-        shape = {"members": _MEMBERS, "rounds": rounds, "commits": commits}
-        report = Report("groups", __doc__ or "", options, directory, shape, rival.versions)
-        sides = [Bench(b, create_topic(b, "groups", _PARTITIONS)) for b in (ours, kafka)]
+        sides = make_bench(ours), make_bench(kafka)
         for name, operation, count, records in (
-            ("rebalance", "rebalance", rounds, rounds * _MEMBERS),
-            ("commit", "commit", commits, commits * _PARTITIONS),
+            ("classic", "rebalance", rounds, rounds * MEMBER_COUNT),
+            ("consumer", "rebalance", rounds, rounds * MEMBER_COUNT),
+            ("commit", "commit", commits, commits * _COMMITTED_PARTITIONS),
         ):
-            result = report.measure(
+            row = f"{operation}s" if name == operation else f"{operation}s, {name} protocol"
+            result = report.maybe_measure(
                 Case(
-                    name=f"{operation}s",
+                    name=row,
                     ours=Side("silt", partial(getattr(sides[0], name), count)),
                     reference=Side("kafka", partial(getattr(sides[1], name), count)),
                     goal_ratio=1.0,
@@ -248,9 +154,11 @@ def main() -> None:
                     record_count=records,
                     operation_name=operation,
                 ),
-                3,
+                _ROUNDS,
             )
-            note(report, f"{operation}s", result)
+            note(report, row, result)
+        ours.stop()
+        kafka.stop()
         measure_loading(report, options, directory)
         report.write()
 

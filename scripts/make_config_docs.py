@@ -6,7 +6,7 @@ Run it after a setting was added or changed: `python scripts/make_config_docs.py
 from pathlib import Path
 from typing import Final
 
-from siltstone.broker.config import BrokerConfig
+from siltstone.broker.config import IGNORED_FOR, NOT_SERVED, BrokerConfig
 from siltstone.cleaner.config import CleanerConfig
 from siltstone.log.config import LogConfig
 from siltstone.settings import markdown_table, settings_of
@@ -57,6 +57,32 @@ taken as well. Some change without a restart, as in Kafka: the topic defaults, a
 """
 
 
+_WITHOUT_EFFECT: Final = """
+## Taken, and without effect
+
+Settings of Kafka's that have nothing to act on here, so that a `server.properties` can stay as it is:
+
+"""
+
+_NOT_SERVED: Final = """
+## Refused by name
+
+Whoever sets these counts on something that is not here:
+
+"""
+
+
+def _without_effect() -> str:
+    return "".join(
+        f"- {', '.join(f'`{name}`' for name in names)}: {reason}.\n"
+        for reason, names in IGNORED_FOR.items()
+    )
+
+
+def _not_served() -> str:
+    return "".join(f"- `{prefix}*`: {reason}.\n" for prefix, reason in NOT_SERVED.items())
+
+
 def render() -> str:
     """Return the whole page."""
     return (
@@ -66,6 +92,10 @@ def render() -> str:
         + markdown_table(settings_of(CleanerConfig).values())
         + _BROKER_INTRODUCTION
         + markdown_table(settings_of(BrokerConfig).values())
+        + _WITHOUT_EFFECT
+        + _without_effect()
+        + _NOT_SERVED
+        + _not_served()
     )
 
 

@@ -74,6 +74,17 @@ class UnknownSettingError(ConfigError):
         return f"unknown setting {self.name}{self.reason}"
 
 
+class NotServedSettingError(ConfigError):
+    """A setting of Kafka's is for something that there is not here."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, None, reason)
+        self.args = (name, reason)
+
+    def __str__(self) -> str:
+        return f"{self.name} is refused: {self.reason}"
+
+
 class UsageError(SiltstoneError):
     """A command or call was asked for something that makes no sense."""
 

@@ -15,6 +15,9 @@ QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    # The target of a group is there when a heartbeat is answered, not up to a second later.
+    "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": "3",
 }
 

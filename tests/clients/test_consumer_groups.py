@@ -63,6 +63,22 @@ def join(raw: RawClient, group: str, member: str, topics: list[str], **values: A
     )
 
 
+def commit(
+    raw: RawClient, group: str, member: str, epoch: int, topic: str, partition: int
+) -> ErrorCode:
+    part = {"partition_index": partition, "committed_offset": 1, "committed_metadata": ""}
+    answer = raw.ask(
+        wire.OFFSET_COMMIT,
+        9,
+        group_id=group,
+        generation_id_or_member_epoch=epoch,
+        member_id=member,
+        topics=[{"name": topic, "partitions": [part]}],
+    )
+    code: ErrorCode = answer.topics[0].partitions[0].error_code
+    return code
+
+
 def partitions(answer: Any) -> list[int]:
     return sorted(n for topic in answer.assignment.topic_partitions for n in topic.partitions)
 
@@ -121,21 +137,47 @@ def test_a_partition_is_given_up_before_another_gets_it(
 ) -> None:
     topic = make_topic(2)
     one = join(raw, group, "one", [topic])
-    epoch = one.member_epoch  # A real Kafka was seen to begin with 2, ours begins with 1.
-    assert (epoch in (1, 2), partitions(one)) == (True, [0, 1])
+    assert (one.member_epoch, partitions(one)) == (2, [0, 1])  # A group is made with epoch 1.
 
     other = join(raw, group, "other", [topic])
-    assert (other.member_epoch, partitions(other)) == (epoch + 1, [])  # all are the first one's
-    told = heartbeat(raw, group, "one", epoch)
+    assert (other.member_epoch, partitions(other)) == (3, [])  # all are the first one's
+    told = heartbeat(raw, group, "one", 2)
     (kept,) = partitions(told)
-    assert told.member_epoch == epoch  # until it has given up what it must
-    assert heartbeat(raw, group, "other", epoch + 1).assignment is None
+    assert told.member_epoch == 2  # until it has given up what it must
+    assert heartbeat(raw, group, "other", 3).assignment is None
 
-    moved = heartbeat(raw, group, "one", epoch, topic_partitions=owned(told, [kept]))
-    got = heartbeat(raw, group, "other", epoch + 1)
+    moved = heartbeat(raw, group, "one", 2, topic_partitions=owned(told, [kept]))
+    got = heartbeat(raw, group, "other", 3)
 
-    assert moved.member_epoch == epoch + 1
+    assert moved.member_epoch == 3
     assert partitions(got) == [1 - kept]
+
+
+def test_an_epoch_that_is_over_still_commits_what_the_member_held_since_then(
+    raw: RawClient, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(2)
+    join(raw, group, "one", [topic])
+    join(raw, group, "other", [topic])
+    told = heartbeat(raw, group, "one", 2)
+    (kept,) = partitions(told)
+    heartbeat(raw, group, "one", 2, topic_partitions=owned(told, [kept]))
+    heartbeat(raw, group, "other", 3)
+
+    # The first one is at epoch 3, and has held one partition since epoch 2.
+    codes = [
+        commit(raw, group, member, epoch, topic, partition)
+        for member, epoch, partition in (
+            ("one", 3, kept),
+            ("one", 2, kept),
+            ("one", 2, 1 - kept),
+            ("one", 1, kept),
+            ("one", 4, kept),
+            ("other", 2, 1 - kept),
+        )
+    ]
+
+    assert codes == [0, 0, *[ErrorCode.stale_member_epoch] * 4]
 
 
 def test_a_member_with_a_wrong_epoch_is_fenced(
@@ -151,22 +193,7 @@ def test_a_member_with_a_wrong_epoch_is_fenced(
     assert refused.error_code == ErrorCode.unsupported_assignor
     refused = join(raw, group, "two", [], subscribed_topic_regex="(")
     assert refused.error_code == ErrorCode.invalid_regular_expression
-    commit = raw.ask(
-        wire.OFFSET_COMMIT,
-        9,
-        group_id=group,
-        generation_id_or_member_epoch=0,
-        member_id="one",
-        topics=[
-            {
-                "name": topic,
-                "partitions": [
-                    {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
-                ],
-            }
-        ],
-    )
-    assert commit.topics[0].partitions[0].error_code == ErrorCode.stale_member_epoch
+    assert commit(raw, group, "one", 0, topic, 0) == ErrorCode.stale_member_epoch
 
 
 def test_a_static_member_that_is_away_keeps_its_share_for_the_next_one(

@@ -127,6 +127,22 @@ def test_offsets_are_committed_by_nobody_in_particular(
     assert group not in [g.group_id for g in others.groups]
 
 
+def test_offsets_of_several_groups_are_fetched_at_once(
+    raw: RawClient, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(1)
+    assert commit(raw, group, topic) == ErrorCode.none
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    groups = [{"group_id": name, "topics": asked} for name in (group, f"{group}-other")]
+
+    answer = raw.ask(wire.OFFSET_FETCH, 8, groups=groups, require_stable=True)
+
+    assert [g.group_id for g in answer.groups] == [group, f"{group}-other"]
+    assert [g.error_code for g in answer.groups] == [ErrorCode.none] * 2
+    parts = [g.topics[0].partitions[0] for g in answer.groups]
+    assert [(part.committed_offset, part.metadata) for part in parts] == [(5, "m"), (-1, "")]
+
+
 def test_a_commit_is_refused(raw: RawClient, make_topic: MakeTopic, group: str) -> None:
     topic = make_topic(1)
     as_member: dict[str, Any] = {"generation_id_or_member_epoch": 1, "member_id": "m"}

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from typing import Any
+from typing import Any, Protocol
 
 import aiokafka
 import confluent_kafka
@@ -16,7 +16,14 @@ from tests.support.serving import ServedBroker
 EXPECTED = [b"0-0", b"0-1", b"2-0", b"2-1"]  # of four transactions every other one commits
 
 
-def committed(served: ServedBroker, topic: str) -> list[bytes | None]:
+class AnyBroker(Protocol):
+    """Whoever serves."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def committed(served: AnyBroker, topic: str) -> list[bytes | None]:
     """Return what librdkafka's reader of committed records gets, up to the end."""
     consumer = confluent_kafka.Consumer(
         {

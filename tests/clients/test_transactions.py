@@ -449,6 +449,17 @@ def fetch_offset(raw: RawClient, group: str, topic: str, *, stable: bool) -> tup
     return part.committed_offset, ErrorCode(part.error_code)
 
 
+def fetch_all_offsets(raw: RawClient, group: str) -> dict[int, tuple[int, ErrorCode]]:
+    """Return all that a group has, without naming topics."""
+    groups = [{"group_id": group, "topics": None}]
+    answer = raw.ask(wire.OFFSET_FETCH, 8, groups=groups, require_stable=True)
+    return {
+        part.partition_index: (part.committed_offset, ErrorCode(part.error_code))
+        for found in answer.groups[0].topics
+        for part in found.partitions
+    }
+
+
 def add_offsets(producer: RawProducer, group: str) -> ErrorCode:
     def ask() -> Any:
         return producer.raw.ask(
@@ -494,8 +505,10 @@ def test_offsets_count_once_their_transaction_commits(
     assert commit(5) == ErrorCode.none
     assert fetch_offset(raw, group, topic, stable=False) == (-1, ErrorCode.none)
     assert fetch_offset(raw, group, topic, stable=True) == (-1, ErrorCode.unstable_offset_commit)
+    assert fetch_all_offsets(raw, group) == {}
     producer.end(commit=True)
     wait_for(5)
+    assert fetch_all_offsets(raw, group) == {0: (5, ErrorCode.none)}
     assert commit(7) == ErrorCode.none
     assert fetch_offset(raw, group, topic, stable=False) == (5, ErrorCode.none)
     producer.end(commit=False)

@@ -35,7 +35,7 @@ from tests.support.pipeline_worker import (
 )
 from tests.support.serving import ServedBroker
 
-SEEDS = 50
+SEEDS = int(os.environ.get("SILTSTONE_PIPELINE_SEEDS", "50"))
 RECORDS = int(os.environ.get("SILTSTONE_PIPELINE_RECORDS", "24"))  # of each input partition
 WORKERS = 4
 BROKER_KILLS = max(3, RECORDS // 20)

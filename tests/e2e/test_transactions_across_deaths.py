@@ -1,5 +1,6 @@
 """Transactions of a broker that is killed, or of producers that never come back."""
 
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,3 +99,46 @@ def test_state_that_a_kafka_left_is_compacted_and_not_deleted(broker: ServedBrok
             include_documentation=False,
         )
         assert [c.value for c in answer.results[0].configs] == ["compact"]
+
+
+def test_the_last_stable_offset_is_the_first_undecided_one_and_never_goes_back(
+    tmp_path: Path,
+) -> None:
+    """Producers write, commit, abort and take over as they come; the broker dies in between."""
+    rng = random.Random(7)
+    settings = {"transaction.state.log.num.partitions": "2"}
+    with ServedBroker(tmp_path / "logs", settings) as broker:
+        broker.start()
+        raw = RawClient(broker.port)
+        create_topic(raw, TOPIC)
+        producers = [RawProducer(raw, f"id-{n}", version=1 + n % 2).init() for n in range(5)]
+        undecided: dict[str, int] = {}  # the first offset of each open transaction
+        end, seen = 0, 0
+        for step in range(240):
+            if step % 100 == 99:
+                raw.socket.close()
+                broker.kill()
+                raw = RawClient(broker.start().port)
+                for producer in producers:
+                    producer.raw = raw
+            producer = rng.choice(producers)
+            name = producer.transactional_id
+            match rng.choice(["write", "write", "commit", "abort", "take over"]):
+                case "write":
+                    offset = producer.produce(TOPIC, b"%d" % step)
+                    undecided.setdefault(name, offset)
+                    assert offset == end
+                    end += 1
+                case "take over":
+                    producer.init()
+                    end += undecided.pop(name, None) is not None  # the marker of the abort
+                case decision if name in undecided:
+                    producer.end(commit=decision == "commit")
+                    del undecided[name]
+                    end += 1
+            stable = stable_offset(raw)
+            assert stable == min(undecided.values(), default=end), step
+            assert stable >= seen, step
+            seen = stable
+        raw.socket.close()
+    assert seen > 50

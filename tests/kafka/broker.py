@@ -44,7 +44,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     # The target of a group is there when a heartbeat is answered, not some time later.
     "group.consumer.assignment.interval.ms": "0",
-    "group.consumer.assignor.offload.enable": "false",
     "num.network.threads": "1",
     "num.io.threads": "2",
     # The cleaner's map is allocated at start; the default of 128 MiB does not fit the small heap.

@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.kafka.jars import exclusive_lock
 
@@ -37,6 +38,58 @@ def run_kafkajs(bootstrap: str, act: str, **arguments: Any) -> Any:
     command = [_find("node", "nodejs"), str(_PACKAGE / "client.js"), bootstrap, act]
     output = _run([*command, json.dumps(arguments)], env={"NODE_PATH": str(modules)})
     return json.loads(output)
+
+
+class KafkajsMember:
+    """A member of a group in a process of its own, that can leave or die."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self._process = subprocess.Popen(
+            [
+                _find("node", "nodejs"),
+                str(_PACKAGE / "member.js"),
+                bootstrap,
+                json.dumps({"topic": topic, "group": group}),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "NODE_PATH": str(_ensure_kafkajs())},
+            text=True,
+        )
+        self.assigned: list[int] = []
+        self.read: list[str] = []
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "assigned" in told:
+                self.assigned = told["assigned"]
+            else:
+                self.read.append(told["read"])
+
+    def leave(self) -> None:
+        """Leave as a program does that ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(_RUN_SECONDS) == 0
+
+    def kill(self) -> None:
+        """Die without a word."""
+        self._process.kill()
+        self._process.wait(_RUN_SECONDS)
+        self._listener.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
 
 
 def _ensure_kafkajs() -> Path:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import QUICK_GROUPS
+from tests.clients.test_members import watch_members
 from tests.kafka import tools
+from tests.kafka.harness import Harness
+from tests.kafka.jvm import JavaProcess, java_command
 from tests.kafka.log_ops import LogOps
 from tests.kafka.test_tools_on_ours import SharedTools, at, create
 from tests.kafka.tools import KafkaTools
@@ -18,7 +21,12 @@ GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", QUICK_GROUPS) as broker:
+    settings = {
+        **QUICK_GROUPS,
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "2000",
+    }
+    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", settings) as broker:
         yield broker.start()
 
 
@@ -62,6 +70,41 @@ def test_a_console_consumer_goes_on_where_its_group_was(
     assert row[2:6] == ["0", "5", "5", "0"]  # partition, offset, log end, lag
     listed = groups(admin_tools, served, "--list", "--state")
     assert [group, "Empty"] in [[row[0], row[-1]] for row in rows(listed)]
+
+
+class JavaMember:
+    """Kafka's console consumer in a process of its own."""
+
+    def __init__(self, harness: Harness, served: ServedBroker, topic: str, protocol: str) -> None:
+        properties = {"group.protocol": protocol}
+        if protocol == "classic":  # In the other one the broker says how long a session is.
+            properties |= {"session.timeout.ms": "2000", "heartbeat.interval.ms": "200"}
+        arguments = [f"--command-property={name}={value}" for name, value in properties.items()]
+        self._process = JavaProcess(
+            java_command(
+                harness.classpath,
+                tools.CONSOLE_CONSUMER,
+                *at(served),
+                *("--topic", topic, "--group", topic),
+                *arguments,
+            )
+        )
+
+    def terminate(self) -> None:
+        self._process.terminate(60)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_java_members_come_go_and_die(
+    harness: Harness, admin_tools: SharedTools, served: ServedBroker, protocol: str
+) -> None:
+    topic = f"j-members-{protocol}"
+    create(admin_tools, served, topic, "--partitions", "2")
+
+    watch_members(served.bootstrap, topic, lambda: JavaMember(harness, served, topic, protocol))
 
 
 def test_offsets_are_reset_and_groups_deleted(

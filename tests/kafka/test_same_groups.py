@@ -8,6 +8,7 @@ from tests.clients import (
     test_group_answers,
     test_group_migration,
     test_groups,
+    test_members,
 )
 from tests.clients.conftest import make_topic
 from tests.clients.test_consumer_groups import group
@@ -16,7 +17,13 @@ from tests.kafka.test_same_answers import raw, served
 __all__ = ["group", "make_topic", "raw", "served"]
 
 _ONLY_OURS = {"test_a_pattern_finds_the_topics_that_come_later"}
-for _module in (test_consumer_groups, test_group_answers, test_group_migration, test_groups):
+for _module in (
+    test_consumer_groups,
+    test_group_answers,
+    test_group_migration,
+    test_groups,
+    test_members,
+):
     for _name, _test in vars(_module).items():
         if _name.startswith("test_") and _name not in _ONLY_OURS:
             globals()[_name] = _test

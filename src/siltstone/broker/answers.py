@@ -1,7 +1,7 @@
 """The answers to Produce and Fetch, written by hand: kio's writers take thirty times as long.
 
-Only these two, for they are on the way of every record. Tests hold them against kio's for every
-version.
+They are on the way of every record; those of groups are in `group_answers`, all others are kio's.
+Tests hold them against kio's for every version.
 """
 
 import struct
@@ -17,7 +17,7 @@ _FIRST_FLEXIBLE_PRODUCE: Final = 9
 _FIRST_FLEXIBLE_FETCH: Final = 12
 _FIRST_WITH_IDS: Final = 13
 _ZERO_ID: Final = bytes(16)
-_NO_TAGS: Final = b"\x00"
+NO_TAGS: Final = b"\x00"
 
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
@@ -72,10 +72,10 @@ class FetchedTopic(NamedTuple):
 def encode_produced(topics: Sequence[ProducedTopic], version: int) -> Payload:
     """Write the answer to a Produce request."""
     is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
-    parts = [_count(len(topics), is_flexible)]
+    parts = [encode_count(len(topics), is_flexible)]
     for topic in topics:
         parts.append(_topic(topic.name, topic.topic_id, version, is_flexible))
-        parts.append(_count(len(topic.partitions), is_flexible))
+        parts.append(encode_count(len(topic.partitions), is_flexible))
         for one in topic.partitions:
             parts.append(
                 _PRODUCED.pack(
@@ -85,20 +85,20 @@ def encode_produced(topics: Sequence[ProducedTopic], version: int) -> Payload:
             if version >= 5:
                 parts.append(_LONG.pack(one.log_start_offset))
             if version >= 8:
-                parts.append(_count(len(one.record_errors), is_flexible))
+                parts.append(encode_count(len(one.record_errors), is_flexible))
                 for index, message in one.record_errors:
                     parts.append(_INT.pack(index))
-                    parts.append(_nullable(message, is_flexible))
+                    parts.append(encode_nullable(message, is_flexible))
                     if is_flexible:
-                        parts.append(_NO_TAGS)
-                parts.append(_nullable(one.error_message, is_flexible))
+                        parts.append(NO_TAGS)
+                parts.append(encode_nullable(one.error_message, is_flexible))
             if is_flexible:
-                parts.append(_NO_TAGS)
+                parts.append(NO_TAGS)
         if is_flexible:
-            parts.append(_NO_TAGS)
+            parts.append(NO_TAGS)
     parts.append(_INT.pack(0))
     if is_flexible:
-        parts.append(_NO_TAGS)
+        parts.append(NO_TAGS)
     data = b"".join(parts)
     return Payload([data], len(data))
 
@@ -111,10 +111,10 @@ def encode_fetched(
     head = _FETCH_HEAD.pack(0, error_code, session_id) if version >= 7 else _INT.pack(0)
     chunks: list[bytes | FileSlice] = []
     size_bytes = 0
-    parts = [head, _count(len(topics), is_flexible)]
+    parts = [head, encode_count(len(topics), is_flexible)]
     for topic in topics:
         parts.append(_topic(topic.name, topic.topic_id, version, is_flexible))
-        parts.append(_count(len(topic.partitions), is_flexible))
+        parts.append(encode_count(len(topic.partitions), is_flexible))
         for one in topic.partitions:
             _add_fetched(parts, one, version, is_flexible)
             if one.records is not None:
@@ -125,9 +125,9 @@ def encode_fetched(
             if is_flexible:
                 parts.append(_tags(one))
         if is_flexible:
-            parts.append(_NO_TAGS)
+            parts.append(NO_TAGS)
     if is_flexible:
-        parts.append(_NO_TAGS)
+        parts.append(NO_TAGS)
     rest = b"".join(parts)
     if rest:
         chunks.append(rest)
@@ -143,22 +143,22 @@ def _add_fetched(parts: list[bytes], one: Fetched, version: int, is_flexible: bo
     if one.aborted is None:
         parts.append(b"\x00" if is_flexible else b"\xff\xff\xff\xff")
     else:
-        parts.append(_count(len(one.aborted), is_flexible))
+        parts.append(encode_count(len(one.aborted), is_flexible))
         for txn in one.aborted:
             parts.append(_ABORTED.pack(txn.producer_id, txn.first_offset))
             if is_flexible:
-                parts.append(_NO_TAGS)
+                parts.append(NO_TAGS)
     if version >= 11:
         parts.append(_INT.pack(-1))  # The preferred read replica: there is no other than this.
     size = 0 if one.records is None else one.records.size_bytes
-    parts.append(_count(size, is_flexible))
+    parts.append(encode_count(size, is_flexible))
 
 
 def _tags(one: Fetched) -> bytes:
     if one.diverging is None:
-        return _NO_TAGS
+        return NO_TAGS
     epoch, end_offset = one.diverging
-    content = _INT.pack(epoch) + _LONG.pack(end_offset) + _NO_TAGS
+    content = _INT.pack(epoch) + _LONG.pack(end_offset) + NO_TAGS
     return bytes((1, 0, len(content))) + content
 
 
@@ -171,12 +171,13 @@ def _topic(name: str, topic_id: uuid.UUID | None, version: int, is_flexible: boo
     return _SHORT.pack(len(data)) + data
 
 
-def _count(count: int, is_flexible: bool) -> bytes:
+def encode_count(count: int, is_flexible: bool) -> bytes:
     """Write the length of an array or of bytes."""
     return _varint(count + 1) if is_flexible else _INT.pack(count)
 
 
-def _nullable(text: str | None, is_flexible: bool) -> bytes:
+def encode_nullable(text: str | None, is_flexible: bool) -> bytes:
+    """Write a text that might be null."""
     if text is None:
         return b"\x00" if is_flexible else b"\xff\xff"
     data = text.encode()

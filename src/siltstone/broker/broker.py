@@ -23,6 +23,7 @@ from siltstone.coordinator.group.service import GroupCoordinator
 from siltstone.coordinator.state_topic import CONSUMER_OFFSETS, StateTopic, StateTopicConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
+from siltstone.records.compression import Codec
 
 T = TypeVar("T")
 
@@ -107,6 +108,8 @@ class Broker:
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_segment_bytes,
                 "producer",
+                config.offsets_load_buffer_size,
+                Codec(config.offsets_topic_compression_codec),
             ),
         )
         topics = BrokerTopics(self.manager, self.partitions)

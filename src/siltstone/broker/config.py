@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from siltstone.coordinator.group.config import GroupConfig
-from siltstone.errors import ConfigError, UnknownSettingError
+from siltstone.coordinator.transaction.config import TransactionConfig
+from siltstone.errors import ConfigError, NotServedSettingError, UnknownSettingError
 from siltstone.log.config import LogConfig
 from siltstone.settings import (
     BOOLEAN,
@@ -34,27 +35,50 @@ _UNITS_MS: Final[Mapping[str, int]] = {
     "log.retention.minutes": _MINUTE_MS,
     "log.retention.hours": _HOUR_MS,
 }
-# In every `server.properties`, and without a meaning for a broker that is alone.
-IGNORED: Final = frozenset(
-    {
+# Taken and without a meaning here: by why that is so.
+IGNORED_FOR: Final[Mapping[str, tuple[str, ...]]] = {
+    "a broker that is alone has no controller and no replicas": (
         "controller.listener.names",
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
         "inter.broker.listener.name",
         "listener.security.protocol.map",
         "metadata.log.dir",
+        "offsets.commit.timeout.ms",
+        "process.roles",
+        "transaction.state.log.min.isr",
+    ),
+    "one event loop serves, and writes at once": (
+        "group.coordinator.append.linger.ms",
+        "group.coordinator.background.threads",
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.coordinator.threads",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "process.roles",
+    ),
+    "a transaction is over when its end is answered": (
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        "add.partitions.to.txn.retry.backoff.ms",
+    ),
+    "topics that match a pattern are looked for every second": (
+        "group.consumer.regex.refresh.interval.ms",
+    ),
+    "producers expire with `log.retention.check.interval.ms`": (
+        "producer.id.expiration.check.interval.ms",
+    ),
+    "in the `server.properties` that Kafka comes with; share groups are not served": (
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
-        "transaction.state.log.load.buffer.size",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.replication.factor",
-        "transaction.two.phase.commit.enable",
-    }
-)
+    ),
+}
+IGNORED: Final = frozenset(name for names in IGNORED_FOR.values() for name in names)
+# Refused, by how the names begin: whoever sets them counts on what is not here.
+NOT_SERVED: Final[Mapping[str, str]] = {
+    "group.share.": "share groups are not served",
+    "group.streams.": "streams groups are not served",
+    "share.coordinator.": "share groups are not served",
+}
 # May change while the broker runs; Kafka's list, as far as we have them.
 DYNAMIC: Final = frozenset(
     {
@@ -67,7 +91,7 @@ DYNAMIC: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(GroupConfig):
+class BrokerConfig(GroupConfig, TransactionConfig):
     """Settings of one broker, complete: what is not given has its default."""
 
     node_id: int = setting(
@@ -232,58 +256,9 @@ class BrokerConfig(GroupConfig):
         "log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, doc="Kafka's; without effect."
     )
 
-    # Transactions.
-    transaction_state_log_num_partitions: int = setting(
-        "transaction.state.log.num.partitions",
-        INT,
-        50,
-        at_least(1),
-        doc="Partitions of `__transaction_state`; counts when the topic is made.",
-    )
-    transaction_state_log_segment_bytes: int = setting(
-        "transaction.state.log.segment.bytes",
-        INT,
-        104_857_600,
-        at_least(1),
-        doc="Segments of `__transaction_state`; counts when the topic is made.",
-    )
-    transaction_max_timeout_ms: int = setting(
-        "transaction.max.timeout.ms",
-        INT,
-        900_000,
-        at_least(1),
-        doc="Refuse a producer that wants its transactions to stay open for longer.",
-    )
-    transactional_id_expiration_ms: int = setting(
-        "transactional.id.expiration.ms",
-        INT,
-        604_800_000,
-        at_least(1),
-        doc="Forget a transactional id that was not used for so long.",
-    )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        INT,
-        10_000,
-        at_least(1),
-        doc="How often transactions are aborted that have been open for too long.",
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        INT,
-        3_600_000,
-        at_least(1),
-        doc="How often expired transactional ids are forgotten.",
-    )
-    transaction_partition_verification_enable: bool = setting(
-        "transaction.partition.verification.enable",
-        BOOLEAN,
-        True,
-        doc="Refuse a batch whose partition is not in its producer's transaction.",
-    )
-
     def __post_init__(self) -> None:
         check_settings(self)
+        self.check_groups()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +291,9 @@ def parse_server_config(properties: Mapping[str, str]) -> ServerConfig:
         elif name in _ALIASES:
             mine.setdefault(_ALIASES[name], value)
         elif name not in known:
+            for prefix, reason in NOT_SERVED.items():
+                if name.startswith(prefix):
+                    raise NotServedSettingError(name, reason)
             raise UnknownSettingError(name, sorted(known))
     defaults = parse_topic_defaults(properties)
     LogConfig.parse(defaults)

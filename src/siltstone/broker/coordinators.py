@@ -12,7 +12,7 @@ from siltstone.coordinator.state_topic import (
     StateTopicConfig,
 )
 from siltstone.coordinator.transaction.markers import MarkerWriter
-from siltstone.coordinator.transaction.service import TransactionConfig, TransactionCoordinator
+from siltstone.coordinator.transaction.service import TransactionCoordinator
 
 if TYPE_CHECKING:
     from siltstone.broker.broker import Broker
@@ -34,13 +34,14 @@ class Coordinators:
             config.transaction_state_log_num_partitions,
             config.transaction_state_log_segment_bytes,
             "uncompressed",
+            config.transaction_state_log_load_buffer_size,
         )
         self.transactions: Final = TransactionCoordinator(
             StateTopic(logs, broker.clock, topic),
             self.markers,
             broker.clock,
             broker.producer_ids.take,
-            self._transaction_config,
+            lambda: broker.server_config.broker,
         )
 
     def start(self) -> None:
@@ -79,13 +80,6 @@ class Coordinators:
     def _end_overdue(self) -> None:
         self.transactions.abort_timed_out()
         self.transactions.finish_prepared()
-
-    def _transaction_config(self) -> TransactionConfig:
-        config = self._broker.server_config.broker
-        return TransactionConfig(
-            config.transaction_max_timeout_ms,
-            config.transactional_id_expiration_ms,
-        )
 
     def _every(self, interval_ms: int, work: Callable[[], object]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(_repeat(interval_ms, work)))

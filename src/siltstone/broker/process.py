@@ -86,7 +86,13 @@ async def running(
     wire.preload(all_versions=False)
     warm_up()
     release_compiler()
-    manager = LogManager(paths, fs=fs, clock=clock, defaults=config.topic_defaults)
+    manager = LogManager(
+        paths,
+        fs=fs,
+        clock=clock,
+        defaults=config.topic_defaults,
+        producer_expiration_ms=config.broker.producer_id_expiration_ms,
+    )
     try:
         broker = Broker(config, manager, fs, clock)
         requests = RequestMetrics()

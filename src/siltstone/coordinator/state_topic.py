@@ -11,6 +11,7 @@ goes to the page cache; it waits for the disk only where a partition is new or i
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from siltstone.clock import Clock
@@ -21,16 +22,17 @@ from siltstone.log.partition_log import PartitionLog
 from siltstone.log.reading import Isolation
 from siltstone.records.batch import Batch
 from siltstone.records.builder import build_batch
+from siltstone.records.compression import Codec
 from siltstone.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from siltstone.records.record import Record
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 
-_REPLAYED_BYTES: Final = 4 << 20  # read at a time
 # A coordinator gives the producer's batches no numbers of their own; Kafka writes this, too.
 _FIRST_SEQUENCE: Final = 0
 _MIN_INT: Final = -(2**31)
+_CACHED_NAMES: Final = 4096
 
 
 class OwnedPartition(Protocol):
@@ -67,6 +69,8 @@ class StateTopicConfig:
     partition_count: int
     segment_bytes: int
     compression_type: str  # as Kafka's coordinators set it for their topic
+    load_buffer_bytes: int = 5 << 20  # how much is read at a time after a start
+    codec: Codec = Codec.NONE  # of the batches that are written
 
     def topic_config(self) -> dict[str, str]:
         """Return the settings of the topic."""
@@ -147,6 +151,7 @@ class StateTopic:
         owned = self._logs.get_partition(self.topic, partition)
         batch = build_batch(
             [Record(i, now_ms, one.key, one.value) for i, one in enumerate(records)],
+            codec=self.config.codec,
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.epoch,
             base_sequence=NO_SEQUENCE if producer is None else _FIRST_SEQUENCE,
@@ -164,7 +169,7 @@ class StateTopic:
         log = self._logs.get_partition(self.topic, partition).log
         next_offset = log.log_start_offset
         while next_offset < log.log_end_offset:
-            found = log.read(next_offset, _REPLAYED_BYTES, Isolation.LOG_END)
+            found = log.read(next_offset, self.config.load_buffer_bytes, Isolation.LOG_END)
             before = next_offset
             for batch in found.batches():
                 next_offset = batch.header.next_offset
@@ -173,6 +178,7 @@ class StateTopic:
                 return  # The rest was compacted away.
 
 
+@lru_cache(_CACHED_NAMES)
 def java_hash(text: str) -> int:
     """Return what `String.hashCode` returns: over UTF-16, in 32 bits with a sign."""
     value = 0

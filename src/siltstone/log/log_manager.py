@@ -23,7 +23,7 @@ from siltstone.log.delayed_deletion import DelayedDeletion
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_directory import LogDirectory, iter_live
 from siltstone.log.partition_log import PartitionLog
-from siltstone.log.recovery import LoadRequest
+from siltstone.log.recovery import DEFAULT_PRODUCER_EXPIRATION_MS, LoadRequest
 from siltstone.log.topic_catalog import find_places, merge_topics
 from siltstone.log.topic_store import FileTopicStore, TopicMetadata
 from siltstone.settings import settings_of
@@ -48,11 +48,13 @@ class LogManager:
         clock: Clock | None = None,
         overrides: Mapping[str, str] | None = None,
         defaults: Mapping[str, str] | None = None,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
     ) -> None:
         self._fs = fs or FileSystem()
         self._clock = clock or SystemClock()
         self._overrides = dict(overrides or {})
         self._defaults = dict(defaults or {})
+        self._producer_expiration_ms = producer_expiration_ms
         self._parse_config({})  # refused before anything is touched
         self._lock = threading.RLock()
         self._doomed = DelayedDeletion(self._fs)
@@ -299,6 +301,7 @@ class LogManager:
                 log_start_offset=state.log_start_offsets.get(partition, 0),
                 recovery_point=state.recovery_points.get(partition, 0),
                 was_clean=state.was_clean,
+                producer_expiration_ms=self._producer_expiration_ms,
             ),
             topic_id=metadata.topic_id if metadata else None,
             on_failure=lambda error: directory.take_offline(str(error)),

@@ -36,6 +36,7 @@ from siltstone.records.batch import Batch, BatchHeader
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000  # `producer.id.expiration.ms`
 _SPLIT_APPEND_BYTES: Final = 1 << 20
 
 
@@ -50,7 +51,7 @@ class LoadRequest:
     log_start_offset: int = 0  # checkpointed
     recovery_point: int = 0  # checkpointed
     was_clean: bool = False
-    producer_expiration_ms: int = 86_400_000
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
     writable: bool = True
 
 

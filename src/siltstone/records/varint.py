@@ -22,6 +22,8 @@ def to_int64(value: int) -> int:
 
 def encode_varint(value: int) -> bytes:
     """Encode a number of 32 bits; raise ValueError for one that has more."""
+    if 0 <= value < _SMALL_COUNT:
+        return _SMALL[value]
     if to_int32(value) != value:
         raise ValueError(f"{value} does not fit in 32 bits")
     return _encode(value)
@@ -29,6 +31,8 @@ def encode_varint(value: int) -> bytes:
 
 def encode_varlong(value: int) -> bytes:
     """Encode a number of 64 bits; raise ValueError for one that has more."""
+    if 0 <= value < _SMALL_COUNT:
+        return _SMALL[value]
     if to_int64(value) != value:
         raise ValueError(f"{value} does not fit in 64 bits")
     return _encode(value)
@@ -54,6 +58,11 @@ def _encode(value: int) -> bytes:
         rest >>= 7
     encoded.append(rest)
     return bytes(encoded)
+
+
+# Most lengths and deltas are small.
+_SMALL_COUNT: Final = 256
+_SMALL: Final = tuple(_encode(value) for value in range(_SMALL_COUNT))
 
 
 def _decode(buffer: Buffer, position: int, max_bytes: int) -> tuple[int, int]:

@@ -144,7 +144,35 @@ async function offsets({ topic, timestamp, deleteTo }) {
   })
 }
 
-const acts = { administer, consume, create, fetch, offsets, produce }
+// Commit, abort, commit: each with a record and an offset of a group. Then another takes over.
+async function transact({ topic, source, group, id }) {
+  const options = { transactionalId: id, idempotent: true, maxInFlightRequests: 1, retry: { retries: 2 } }
+  const producer = kafka.producer(options)
+  await producer.connect()
+  for (const [number, end] of ['commit', 'abort', 'commit'].entries()) {
+    const transaction = await producer.transaction()
+    await transaction.send({ topic, messages: [{ key: String(number), value: end, partition: 0 }] })
+    const partitions = [{ partition: number % 2, offset: String(10 + number) }]
+    await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
+    await transaction[end]()
+  }
+  const stale = await producer.transaction()
+  await stale.send({ topic, messages: [{ key: 'stale', value: 'never seen', partition: 0 }] })
+  const heir = kafka.producer(options)
+  await heir.connect()
+  const transaction = await heir.transaction()
+  const refused = await stale.commit().then(() => null, error => error.type)
+  await transaction.send({ topic, messages: [{ key: 'heir', value: 'commit', partition: 0 }] })
+  await transaction.commit()
+  await heir.disconnect()
+  await producer.disconnect()
+  return withAdmin(async admin => ({
+    refused,
+    committed: await admin.fetchOffsets({ groupId: group, topics: [source] }),
+  }))
+}
+
+const acts = { administer, consume, create, fetch, offsets, produce, transact }
 
 acts[act](JSON.parse(text)).then(
   result => process.stdout.write(JSON.stringify(result) + '\n'),

@@ -18,13 +18,30 @@ from siltstone.broker.answers import (
     encode_fetched,
     encode_produced,
 )
+from siltstone.broker.group_answers import (
+    CommittedTopic,
+    HeartbeatReply,
+    encode_committed,
+    encode_heartbeat,
+)
 from siltstone.broker.messages import build
-from siltstone.broker.wire import FETCH, PRODUCE, SERVED, Payload
+from siltstone.broker.wire import (
+    CONSUMER_GROUP_HEARTBEAT,
+    FETCH,
+    OFFSET_COMMIT,
+    PRODUCE,
+    SERVED,
+    Payload,
+)
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.segment import FileSlice
 from siltstone.log.transaction_index import AbortedTxn
 
 ID = uuid.UUID(int=7)
+
+
+def versions_of(api_key: int) -> range:
+    return range(SERVED[api_key].first, SERVED[api_key].last + 1)
 
 
 def written_by_kio(api_key: int, version: int, values: dict[str, Any]) -> bytes:
@@ -40,7 +57,7 @@ def joined(payload: Payload) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("version", range(SERVED[PRODUCE].first, SERVED[PRODUCE].last + 1))
+@pytest.mark.parametrize("version", versions_of(PRODUCE))
 def test_a_produce_answer_is_the_one_that_kio_writes(version: int) -> None:
     topics = [
         ProducedTopic(
@@ -83,7 +100,7 @@ def test_a_produce_answer_is_the_one_that_kio_writes(version: int) -> None:
     assert data == written_by_kio(PRODUCE, version, values)
 
 
-@pytest.mark.parametrize("version", range(SERVED[FETCH].first, SERVED[FETCH].last + 1))
+@pytest.mark.parametrize("version", versions_of(FETCH))
 def test_a_fetch_answer_is_the_one_that_kio_writes(version: int, tmp_path: Path) -> None:
     path = tmp_path / "00.log"
     path.write_bytes(bytes(range(200)) * 2)
@@ -135,3 +152,59 @@ def test_a_fetch_answer_is_the_one_that_kio_writes(version: int, tmp_path: Path)
         ],
     }
     assert data == written_by_kio(FETCH, version, values)
+
+
+@pytest.mark.parametrize("version", versions_of(OFFSET_COMMIT))
+def test_commits_are_answered_as_kio_would(version: int) -> None:
+    topics = [
+        CommittedTopic("t" * 200, ID, [(0, 0), (7, 25)]),
+        CommittedTopic("u", None, [(number, 0) for number in range(200)]),
+    ]
+
+    data = joined(encode_committed(topics, version))
+
+    values = {
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {"partition_index": index, "error_code": ErrorCode(code)}
+                    for index, code in topic.codes
+                ],
+            }
+            for topic in topics
+        ]
+    }
+    assert data == written_by_kio(OFFSET_COMMIT, version, values)
+
+
+@pytest.mark.parametrize("version", versions_of(CONSUMER_GROUP_HEARTBEAT))
+@pytest.mark.parametrize(
+    "reply",
+    [
+        HeartbeatReply(25, "group g has no member m"),
+        HeartbeatReply(member_id="m", epoch=7, interval_ms=5000),
+        HeartbeatReply(member_id="m", epoch=7, interval_ms=5000, assignment={}),
+        HeartbeatReply(member_id="m", epoch=7, interval_ms=5000, assignment={ID: range(200)}),
+    ],
+)
+def test_heartbeats_are_answered_as_kio_would(version: int, reply: HeartbeatReply) -> None:
+    data = joined(encode_heartbeat(reply))
+
+    values = {
+        "error_code": ErrorCode(reply.error_code),
+        "error_message": reply.error_message,
+        "member_id": reply.member_id,
+        "member_epoch": reply.epoch,
+        "heartbeat_interval": reply.interval_ms,
+        "assignment": None
+        if reply.assignment is None
+        else {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": tuple(numbers)}
+                for topic_id, numbers in reply.assignment.items()
+            ]
+        },
+    }
+    assert data == written_by_kio(CONSUMER_GROUP_HEARTBEAT, version, values)

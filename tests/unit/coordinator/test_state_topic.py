@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from siltstone.coordinator.state_topic import (
     java_hash,
 )
 from siltstone.log.log_manager import LogManager
+from siltstone.records.compression import Codec
 from tests.support.clock import ManualClock
 from tests.support.owned_logs import ManagedLogs
 
@@ -84,3 +86,17 @@ def test_a_replay_gives_what_was_appended_with_tombstones_and_transactions(
         (b"c", b"3"),
     ]
     assert list(state.replay(9)) == []
+
+
+def test_what_is_written_is_compressed_as_told(manager: LogManager) -> None:
+    config = replace(CONFIG, compression_type="producer", codec=Codec.ZSTD, load_buffer_bytes=1)
+    state = StateTopic(ManagedLogs(manager), ManualClock(1_000), config)
+    asyncio.run(state.ensure())
+    records = [KeyedValue(b"%d" % number, b"value" * 100) for number in range(20)]
+
+    for one in records:
+        state.append(0, [one, KeyedValue(b"gone", None)])
+
+    batches = list(state.replay(0))
+    assert [batch.header.codec for batch in batches] == [Codec.ZSTD] * 20
+    assert [next(batch.iter_records()).key for batch in batches] == [one.key for one in records]

@@ -8,10 +8,11 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import ProtocolError, describe
+from siltstone.broker.group_answers import HeartbeatReply, encode_heartbeat
 from siltstone.broker.handlers.group_members import origin_of
 from siltstone.broker.handlers.groups import GROUP_OPERATIONS, NOT_ASKED
 from siltstone.broker.messages import Values, milliseconds
-from siltstone.broker.wire import Request
+from siltstone.broker.wire import Payload, Request
 from siltstone.coordinator.group.consumer import ConsumerGroup
 from siltstone.coordinator.group.consumer_member import AWAY_EPOCH, JOIN_EPOCH, ConsumerMember
 from siltstone.coordinator.group.consumer_records import Places, by_topic
@@ -23,7 +24,7 @@ _CONSUMER_MEMBER: Final = 1
 _CLASSIC_MEMBER: Final = 0
 
 
-def handle_heartbeat(broker: Broker, request: Request) -> Values:
+def handle_heartbeat(broker: Broker, request: Request) -> Payload:
     """Learn that a member lives and what it wants, and tell it what it has."""
     body = request.body
     try:
@@ -43,28 +44,16 @@ def handle_heartbeat(broker: Broker, request: Request) -> Values:
         )
         answer = broker.groups.consumer_heartbeat(body.group_id, heartbeat)
     except (GroupError, ProtocolError) as error:
-        return {
-            "error_code": error.code,
-            "error_message": describe(error),
-            "member_epoch": 0,
-            "heartbeat_interval": 0,
-        }
-    config = broker.groups.registry.config
-    return {
-        "member_id": answer.member_id,
-        "member_epoch": answer.epoch,
-        "heartbeat_interval": config.group_consumer_heartbeat_interval_ms
-        if answer.epoch >= 0
-        else 0,
-        "assignment": None
-        if answer.assignment is None
-        else {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": numbers}
-                for topic_id, numbers in by_topic(answer.assignment).items()
-            ]
-        },
-    }
+        return encode_heartbeat(HeartbeatReply(error.code, describe(error)))
+    interval_ms = broker.groups.registry.config.group_consumer_heartbeat_interval_ms
+    return encode_heartbeat(
+        HeartbeatReply(
+            member_id=answer.member_id,
+            epoch=answer.epoch,
+            interval_ms=interval_ms if answer.epoch >= 0 else 0,
+            assignment=None if answer.assignment is None else by_topic(answer.assignment),
+        )
+    )
 
 
 def _check(body: Any, version: int) -> None:

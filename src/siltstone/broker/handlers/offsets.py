@@ -2,15 +2,16 @@
 
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import code_of
+from siltstone.broker.group_answers import CommittedTopic, encode_committed
 from siltstone.broker.handlers.produce_transactions import admit_offsets
 from siltstone.broker.messages import Values, milliseconds
-from siltstone.broker.wire import Request
+from siltstone.broker.wire import Payload, Request
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.offset_service import Committer, NewOffset
 from siltstone.coordinator.group.records import OffsetKey
@@ -22,32 +23,36 @@ _FIRST_COMMIT_WITH_IDS: Final = 10
 _FIRST_FETCH_WITH_IDS: Final = 10
 _FIRST_WITH_GROUPS: Final = 8
 _NO_OFFSET: Final = -1
+# By whether the topic was named by an id that nobody knows.
+_UNKNOWN: Final = {
+    False: ErrorCode.unknown_topic_or_partition,
+    True: ErrorCode.unknown_topic_id,
+}
 
 
-def handle_commit(broker: Broker, request: Request) -> Values:
+def handle_commit(broker: Broker, request: Request) -> Payload:
     """Write offsets down."""
     body = request.body
-    generation = getattr(body, "generation_id_or_member_epoch", -1)
     committer = Committer(
-        body.group_id, body.member_id, getattr(body, "group_instance_id", None), generation
+        body.group_id,
+        body.member_id,
+        getattr(body, "group_instance_id", None),
+        getattr(body, "generation_id_or_member_epoch", -1),
     )
-    has_ids = request.version >= _FIRST_COMMIT_WITH_IDS
-    taken, answer = _sort(broker, body.topics, has_ids=has_ids)
+    taken, answer = _sort(broker, body.topics, has_ids=request.version >= _FIRST_COMMIT_WITH_IDS)
     retention = getattr(body, "retention_time", None)
     retention_ms = None if retention is None else milliseconds(retention)
     try:
         codes = broker.offsets.commit(
             committer,
-            [one for one, _ in taken],
+            taken,
             version=request.version,
             retention_ms=retention_ms if retention_ms is not None and retention_ms >= 0 else None,
         )
         broker.groups.touch(body.group_id, body.member_id)
     except GroupError as error:
         codes = [error.code] * len(taken)
-    for (_, part), code in zip(taken, codes, strict=True):
-        part["error_code"] = code
-    return {"topics": answer}
+    return encode_committed(_with_codes(answer, codes), request.version)
 
 
 def handle_txn_commit(broker: Broker, request: Request) -> Values:
@@ -67,48 +72,77 @@ def handle_txn_commit(broker: Broker, request: Request) -> Values:
             admit_offsets(broker, request, TopicPartition(topic.topic, number))
         codes = broker.offsets.commit_in_transaction(
             committer,
-            [one for one, _ in taken],
+            taken,
             TransactionalProducer(body.producer_id, body.producer_epoch),
         )
         broker.groups.touch(body.group_id, committer.member_id)
     except Exception as error:  # noqa: BLE001 - its answer has a code for each partition only
         codes = [code_of(error, request)] * len(taken)
-    for (_, part), code in zip(taken, codes, strict=True):
-        part["error_code"] = code
-    return {"topics": answer}
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": index, "error_code": code} for index, code in topic.codes
+                ],
+            }
+            for topic in _with_codes(answer, codes)
+        ]
+    }
+
+
+class _SortedTopic(NamedTuple):
+    """The partitions of a topic as a client names them, those refused with a code already."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: list[tuple[int, ErrorCode | None]]
 
 
 def _sort(
     broker: Broker, topics: Iterable[Any], *, has_ids: bool
-) -> tuple[list[tuple[NewOffset, dict[str, Any]]], list[dict[str, Any]]]:
-    """Return what can be committed, with its place in the answer, and the answer so far."""
-    taken: list[tuple[NewOffset, dict[str, Any]]] = []
-    answer: list[dict[str, Any]] = []
+) -> tuple[list[NewOffset], list[_SortedTopic]]:
+    """Return what can be committed, and the places of everything in the answer."""
+    taken: list[NewOffset] = []
+    answer: list[_SortedTopic] = []
     for topic in topics:
         info = _find_topic(broker, topic, has_ids=has_ids)
-        parts: list[dict[str, Any]] = []
+        parts: list[tuple[int, ErrorCode | None]] = []
         for part in topic.partitions:
-            place: dict[str, Any] = {"partition_index": part.partition_index}
-            parts.append(place)
-            if info is None or not 0 <= part.partition_index < info.partition_count:
-                place["error_code"] = (
-                    ErrorCode.unknown_topic_id
-                    if has_ids and info is None
-                    else ErrorCode.unknown_topic_or_partition
-                )
+            index = part.partition_index
+            if info is None or not 0 <= index < info.partition_count:
+                parts.append((index, _UNKNOWN[has_ids and info is None]))
                 continue
-            new = NewOffset(
-                info.name,
-                part.partition_index,
-                part.committed_offset,
-                getattr(part, "committed_leader_epoch", -1),
-                part.committed_metadata or "",
-                info.topic_id if has_ids else None,
+            parts.append((index, None))
+            taken.append(
+                NewOffset(
+                    info.name,
+                    index,
+                    part.committed_offset,
+                    getattr(part, "committed_leader_epoch", -1),
+                    part.committed_metadata or "",
+                    info.topic_id if has_ids else None,
+                )
             )
-            taken.append((new, place))
-        named = {"topic_id": topic.topic_id} if has_ids else {"name": topic.name}
-        answer.append({**named, "partitions": parts})
+        answer.append(
+            _SortedTopic("", topic.topic_id, parts)
+            if has_ids
+            else _SortedTopic(topic.name, None, parts)
+        )
     return taken, answer
+
+
+def _with_codes(topics: Iterable[_SortedTopic], codes: Iterable[ErrorCode]) -> list[CommittedTopic]:
+    """Put what became of the offsets that were taken where they stand in the answer."""
+    given = iter(codes)
+    return [
+        CommittedTopic(
+            topic.name,
+            topic.topic_id,
+            [(i, next(given) if code is None else code) for i, code in topic.partitions],
+        )
+        for topic in topics
+    ]
 
 
 def _find_topic(broker: Broker, topic: Any, *, has_ids: bool) -> TopicInfo | None:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from siltstone.clock import Clock
+from siltstone.coordinator.group.consumer_records import Place
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import (
     ClientOrigin,
@@ -178,9 +179,18 @@ class ClassicState:
     # Checks
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, is_transactional: bool
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        places: Iterable[Place] = (),
+        *,
+        is_transactional: bool,
     ) -> None:
-        """Raise unless somebody may commit offsets now, who may be no member at all."""
+        """Raise unless somebody may commit offsets now, who may be no member at all.
+
+        Which partitions they are of is not asked: the broker does not know who has what.
+        """
         if self.state is State.DEAD:
             raise refusal(ErrorCode.coordinator_not_available, self.group_id, "is deleted")
         if generation < 0 and self.state is State.EMPTY:

@@ -3,21 +3,41 @@
 from dataclasses import dataclass
 from typing import Final
 
+from siltstone.errors import ConfigError
+from siltstone.records.compression import Codec
 from siltstone.settings import INT, LONG, MAX_INT, Bound, Kind, at_least, setting
 
 _TEXT: Final[Kind[str]] = Kind("string", "text", str, str)
+PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
 MIGRATION_POLICIES: Final = ("disabled", "downgrade", "upgrade", "bidirectional")
 ASSIGNORS: Final = ("uniform", "range")
 
 
 def _are_assignors(value: str) -> bool:
-    names = [name.strip() for name in value.split(",")]
-    return bool(names) and all(name in ASSIGNORS for name in names)
+    return all(name in ASSIGNORS for name in split(value))
+
+
+def _are_protocols(value: str) -> bool:
+    names = split(value)
+    return "classic" in names and all(name in PROTOCOLS for name in names)
+
+
+def split(value: str) -> list[str]:
+    """Return what a setting lists, with commas between."""
+    return [name.strip() for name in value.split(",")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig:
     """What a broker is told about groups. Without slots: several such make up its settings."""
+
+    group_coordinator_rebalance_protocols: str = setting(
+        "group.coordinator.rebalance.protocols",
+        _TEXT,
+        "classic,consumer,streams",
+        Bound(f"of {', '.join(PROTOCOLS)}, with classic among them", _are_protocols),
+        doc="Which protocols groups may use; share and streams are not served.",
+    )
 
     # The classic protocol.
     group_initial_rebalance_delay_ms: int = setting(
@@ -49,12 +69,40 @@ class GroupConfig:
         at_least(1),
         doc="When a member of the consumer protocol counts as dead.",
     )
+    group_consumer_min_session_timeout_ms: int = setting(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        45_000,
+        at_least(1),
+        doc="The least that `group.consumer.session.timeout.ms` may be.",
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        60_000,
+        at_least(1),
+        doc="The most that `group.consumer.session.timeout.ms` may be.",
+    )
     group_consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms",
         INT,
         5000,
         at_least(1),
         doc="How often members of the consumer protocol are told to send heartbeats.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        5000,
+        at_least(1),
+        doc="The least that `group.consumer.heartbeat.interval.ms` may be.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        15_000,
+        at_least(1),
+        doc="The most that `group.consumer.heartbeat.interval.ms` may be.",
     )
     group_consumer_max_size: int = setting(
         "group.consumer.max.size",
@@ -77,12 +125,26 @@ class GroupConfig:
         Bound(f"one of {', '.join(MIGRATION_POLICIES)}", lambda v: v in MIGRATION_POLICIES),
         doc="Whether a group with members may change from one protocol to the other.",
     )
-    group_consumer_regex_refresh_interval_ms: int = setting(
-        "group.consumer.regex.refresh.interval.ms",
+    group_consumer_assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms",
         INT,
-        600_000,
-        at_least(10_000),
-        doc="How often topics are looked for that match the patterns of subscriptions.",
+        1000,
+        at_least(0),
+        doc="How long a group of the consumer protocol waits until it shares out anew.",
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        "group.consumer.min.assignment.interval.ms",
+        INT,
+        0,
+        at_least(0),
+        doc="The least that `group.consumer.assignment.interval.ms` may be.",
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        "group.consumer.max.assignment.interval.ms",
+        INT,
+        15_000,
+        at_least(0),
+        doc="The most that `group.consumer.assignment.interval.ms` may be.",
     )
 
     # Offsets.
@@ -128,3 +190,41 @@ class GroupConfig:
         at_least(1),
         doc="`segment.bytes` of `__consumer_offsets`, when it is made.",
     )
+    offsets_topic_compression_codec: int = setting(
+        "offsets.topic.compression.codec",
+        INT,
+        0,
+        Bound(
+            "the number of a codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
+            lambda value: value in tuple(Codec),
+        ),
+        doc="How what is written to `__consumer_offsets` is compressed.",
+    )
+    offsets_load_buffer_size: int = setting(
+        "offsets.load.buffer.size",
+        INT,
+        5 << 20,
+        at_least(1),
+        doc="How much of `__consumer_offsets` is read at a time after a start.",
+    )
+
+    def check_groups(self) -> None:
+        """Raise ConfigError if settings contradict each other, as Kafka does."""
+        for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+            attribute = what.replace(".", "_")
+            value = getattr(self, f"group_consumer_{attribute}")
+            low = getattr(self, f"group_consumer_min_{attribute}")
+            high = getattr(self, f"group_consumer_max_{attribute}")
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"group.consumer.{what}",
+                    value,
+                    f"must be {low} (group.consumer.min.{what}) to {high} "
+                    f"(group.consumer.max.{what})",
+                )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ConfigError(
+                "group.consumer.heartbeat.interval.ms",
+                self.group_consumer_heartbeat_interval_ms,
+                "must be less than group.consumer.session.timeout.ms",
+            )

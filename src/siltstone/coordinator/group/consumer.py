@@ -26,13 +26,16 @@ from siltstone.coordinator.group.consumer_member import (
     reconcile,
 )
 from siltstone.coordinator.group.consumer_records import (
+    GroupEpoch,
     Kind,
     Places,
+    TargetEpoch,
     encode_current,
-    encode_epoch,
+    encode_group,
     encode_member,
     encode_regex,
     encode_target,
+    encode_target_epoch,
 )
 from siltstone.coordinator.group.consumer_state import (
     ConsumerState,
@@ -41,6 +44,7 @@ from siltstone.coordinator.group.consumer_state import (
     tombstones,
     wanted_topics,
 )
+from siltstone.coordinator.group.topic_hash import hash_topics
 from siltstone.coordinator.group.topics import TopicInfo
 from siltstone.coordinator.state_topic import KeyedValue
 
@@ -58,7 +62,10 @@ class ConsumerGroup(ConsumerState):
             return self._leave(heartbeat, now_ms)
         before, replaced = self._find_or_make(heartbeat)
         told = self._told(before, heartbeat)
-        member = self._advance(before, told, replaced, heartbeat.owned, now_ms)
+        if replaced is None and told is before and self._is_settled(before, now_ms):
+            member = before
+        else:
+            member = self._advance(before, told, replaced, heartbeat.owned, now_ms)
         self._session_deadlines[member.member_id] = now_ms + self._session_timeout_ms(member)
         return HeartbeatAnswer(
             member.member_id,
@@ -101,7 +108,9 @@ class ConsumerGroup(ConsumerState):
         return member, None
 
     def _told(self, member: ConsumerMember, heartbeat: Heartbeat) -> ConsumerMember:
-        """Return a member with what it has just told about itself."""
+        """Return a member with what it has just told about itself; the same, if it told nothing."""
+        if heartbeat.tells_nothing and member.classic is None and member.origin == heartbeat.origin:
+            return member
         if heartbeat.assignor is not None:
             self.check_assignor(heartbeat.assignor)
         regex = member.regex if heartbeat.regex is None else heartbeat.regex or None
@@ -119,6 +128,14 @@ class ConsumerGroup(ConsumerState):
             regex=regex,
             classic=heartbeat.classic,
             assignor=member.assignor if heartbeat.assignor is None else heartbeat.assignor,
+        )
+
+    def _is_settled(self, member: ConsumerMember, now_ms: int) -> bool:
+        """Say whether there is nothing to do for a member that says that it lives, as mostly."""
+        return (
+            self.epoch == self.target_epoch == member.epoch
+            and member.state is MemberState.STABLE
+            and not self._must_look(now_ms)
         )
 
     # A step
@@ -152,17 +169,25 @@ class ConsumerGroup(ConsumerState):
             before.topics,
             before.regex,
         )
-        regexes, topics = self.regexes, self._known_topics
+        regexes, topics, topic_hash = self.regexes, self._known_topics, self._topic_hash
         if wants_other or self._must_look(now_ms):
             regexes = self._match(members.values(), records)
             topics = self._look(members.values(), regexes)
+            topic_hash = hash_topics(topics.values())
             self._topics_seen_ms = now_ms
-        epoch, target_epoch = self.epoch, self.target_epoch
-        if wants_other or topics != self._known_topics or told.assignor != before.assignor:
+        epoch = self.epoch
+        if wants_other or topic_hash != self._topic_hash or told.assignor != before.assignor:
             epoch += 1
-            records.append(self._record(Kind.GROUP, None, encode_epoch(epoch)))
-        if epoch > target_epoch:
-            target, target_epoch = self._renew(members, target, topics, regexes, epoch, records)
+            records.append(
+                self._record(Kind.GROUP, None, encode_group(GroupEpoch(epoch, topic_hash)))
+            )
+        target_epoch, target_time_ms = self.target_epoch, self._target_time_ms
+        now_of_day_ms = self._now_of_day_ms()
+        if epoch > target_epoch and self._may_renew(now_of_day_ms):
+            target = self._renew(members, target, topics, regexes, records)
+            target_epoch, target_time_ms = epoch, now_of_day_ms
+            value = encode_target_epoch(TargetEpoch(target_epoch, target_time_ms))
+            records.append(self._record(Kind.TARGET, None, value))
         holders = self._holders
         moved = reconcile(
             told,
@@ -179,7 +204,8 @@ class ConsumerGroup(ConsumerState):
             self._write(records)
         members[member_id] = moved
         self.members, self.target, self.regexes = members, target, regexes
-        self.epoch, self.target_epoch, self._known_topics = epoch, target_epoch, topics
+        self.epoch, self._topic_hash, self._known_topics = epoch, topic_hash, topics
+        self.target_epoch, self._target_time_ms = target_epoch, target_time_ms
         if replaced is not None:
             self._drop_timers(replaced)
         self._note(moved, before, now_ms)
@@ -199,6 +225,12 @@ class ConsumerGroup(ConsumerState):
 
     def _must_look(self, now_ms: int) -> bool:
         return self._topics_seen_ms is None or now_ms - self._topics_seen_ms >= _LOOK_AT_TOPICS_MS
+
+    def _may_renew(self, now_of_day_ms: int) -> bool:
+        """Say whether the last target is old enough: many may come at a time."""
+        age_ms = now_of_day_ms - self._target_time_ms
+        # A clock that was set back shall not hold it up.
+        return age_ms < 0 or age_ms >= self._config().group_consumer_assignment_interval_ms
 
     def _match(
         self, members: Iterable[ConsumerMember], records: list[KeyedValue]
@@ -232,9 +264,8 @@ class ConsumerGroup(ConsumerState):
         target: Mapping[str, Places],
         topics: Mapping[str, TopicInfo],
         regexes: Mapping[str, frozenset[str]],
-        epoch: int,
         records: list[KeyedValue],
-    ) -> tuple[dict[str, Places], int]:
+    ) -> dict[str, Places]:
         """Work out who is to have what."""
         ids = {name: info.topic_id for name, info in topics.items()}
         assignable = [
@@ -252,8 +283,7 @@ class ConsumerGroup(ConsumerState):
         for member_id, places in renewed.items():
             if places != target.get(member_id):
                 records.append(self._record(Kind.TARGET_MEMBER, member_id, encode_target(places)))
-        records.append(self._record(Kind.TARGET, None, encode_epoch(epoch)))
-        return renewed, epoch
+        return renewed
 
     # Leaving
 
@@ -289,9 +319,12 @@ class ConsumerGroup(ConsumerState):
         if not gone:
             return
         records = [record for m in gone for record in tombstones(self.group_id, m)]
-        records.append(self._record(Kind.GROUP, None, encode_epoch(self.epoch + 1)))
+        left = [member for member in self.members.values() if member.member_id not in gone]
+        topics = self._look(left, self.regexes)
+        value = GroupEpoch(self.epoch + 1, hash_topics(topics.values()))
+        records.append(self._record(Kind.GROUP, None, encode_group(value)))
         self._write(records)
-        self.epoch += 1
+        (self.epoch, self._topic_hash), self._known_topics = value, topics
         for member_id in gone:
             for place in self.members.pop(member_id).holds:
                 self._holders.pop(place, None)

@@ -11,12 +11,14 @@ ever read by two.
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from siltstone.coordinator.group.consumer_records import (
     ClassicInfo,
     CurrentValue,
+    Given,
     MemberValue,
     Place,
     Places,
@@ -28,6 +30,7 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 AWAY_EPOCH: Final = -2  # a static member that comes back
 _NOBODY: Final = ClientOrigin("", "")
+_NOTHING_GIVEN: Final[Given] = MappingProxyType({})
 
 
 class MemberState(enum.IntEnum):
@@ -56,6 +59,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Places = NOTHING
     pending_revocation: Places = NOTHING
+    # The epochs in which what it holds was given to it.
+    given_epochs: Given = field(default_factory=lambda: _NOTHING_GIVEN)
 
     @property
     def holds(self) -> Places:
@@ -79,8 +84,15 @@ class ConsumerMember:
     def current(self) -> CurrentValue:
         """Return what it has, as it is written down."""
         return CurrentValue(
-            self.epoch, self.previous_epoch, self.state, self.assigned, self.pending_revocation
+            self.epoch,
+            self.previous_epoch,
+            self.state,
+            self._given(self.assigned),
+            self._given(self.pending_revocation),
         )
+
+    def _given(self, places: Places) -> Given:
+        return {place: self.given_epochs.get(place, self.epoch) for place in places}
 
     def with_value(self, value: MemberValue) -> "ConsumerMember":
         """Return it with what it has told about itself."""
@@ -103,9 +115,14 @@ class ConsumerMember:
             epoch=value.epoch,
             previous_epoch=value.previous_epoch,
             state=MemberState(value.state),
-            assigned=value.assigned,
-            pending_revocation=value.pending_revocation,
+            assigned=frozenset(value.assigned),
+            pending_revocation=frozenset(value.pending_revocation),
+            given_epochs={**value.assigned, **value.pending_revocation},
         )
+
+    def held_since(self, place: Place) -> int | None:
+        """Return the epoch in which a partition was given to it, None if it does not hold it."""
+        return self.given_epochs.get(place, self.epoch) if place in self.holds else None
 
     def at_epoch(self, epoch: int) -> "ConsumerMember":
         """Return it in another epoch; the one before is good once more, if an answer was lost."""
@@ -141,11 +158,13 @@ def reconcile(
         )
     to_get = target - member.assigned
     free = frozenset(place for place in to_get if is_free(place))
+    given = {place: member.given_epochs.get(place, member.epoch) for place in keeps}
     return replace(
         member.at_epoch(target_epoch),
         state=MemberState.STABLE if free == to_get else MemberState.UNRELEASED,
         assigned=keeps | free,
         pending_revocation=NOTHING,
+        given_epochs={**given, **dict.fromkeys(free, target_epoch)},
     )
 
 

@@ -5,19 +5,27 @@ Keys are in the old encoding, values in the flexible one with version 0.
 
 import enum
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from siltstone.coordinator.fields import FieldReader, FieldWriter
 from siltstone.coordinator.group.members import ProtocolOffer
+from siltstone.errors import MalformedDataError
 
 # One partition of one topic, and a set of them: what a member has, or is to have.
 Place = tuple[uuid.UUID, int]
 Places = frozenset[Place]
+# What a member has, each with the epoch in which it was given to it.
+Given = Mapping[Place, int]
 
 _VERSION: Final = 0
 _CLASSIC_TAG: Final = 0
-_PRESENT: Final = 1  # before a structure that might be absent
+_TOPIC_HASH_TAG: Final = 0
+_TARGET_TIME_TAG: Final = 0
+_GIVEN_EPOCHS_TAG: Final = 0
+# Before a structure that might be absent.
+_ABSENT: Final = 0
+_PRESENT: Final = 1
 
 
 class Kind(enum.IntEnum):
@@ -67,8 +75,8 @@ class CurrentValue(NamedTuple):
     epoch: int
     previous_epoch: int
     state: int
-    assigned: Places
-    pending_revocation: Places
+    assigned: Given
+    pending_revocation: Given
 
 
 _DETAILED: Final = (Kind.MEMBER, Kind.TARGET_MEMBER, Kind.CURRENT_MEMBER, Kind.REGEX)
@@ -92,18 +100,53 @@ def decode_key(data: bytes) -> Key:
     return Key(kind, group_id, reader.string() if kind in _DETAILED else None)
 
 
-def encode_epoch(epoch: int) -> bytes:
-    """Write the value of a group, or of its target: an epoch."""
+class GroupEpoch(NamedTuple):
+    """How often a group has changed, and which topics it had then (`topic_hash`)."""
+
+    epoch: int
+    topic_hash: int = 0
+
+
+class TargetEpoch(NamedTuple):
+    """For which epoch of a group there is a target, and since when."""
+
+    epoch: int
+    time_ms: int = 0
+
+
+def encode_group(value: GroupEpoch) -> bytes:
+    """Write the value of a group."""
+    return _encode_epoch(value.epoch, _TOPIC_HASH_TAG, value.topic_hash)
+
+
+def decode_group(data: bytes) -> GroupEpoch:
+    """Read the value of a group."""
+    return GroupEpoch(*_decode_epoch(data, _TOPIC_HASH_TAG))
+
+
+def encode_target_epoch(value: TargetEpoch) -> bytes:
+    """Write the value of a group's target."""
+    return _encode_epoch(value.epoch, _TARGET_TIME_TAG, value.time_ms)
+
+
+def decode_target_epoch(data: bytes) -> TargetEpoch:
+    """Read the value of a group's target."""
+    return TargetEpoch(*_decode_epoch(data, _TARGET_TIME_TAG))
+
+
+def _encode_epoch(epoch: int, tag: int, tagged: int) -> bytes:
     writer = FieldWriter()
     writer.int16(_VERSION)
     writer.int32(epoch)
-    writer.tags()
+    writer.tags({tag: tagged.to_bytes(8, "big", signed=True)} if tagged else None)
     return writer.done()
 
 
-def decode_epoch(data: bytes) -> int:
-    """Read the epoch of a group, or of its target."""
-    return FieldReader(data, 2).int32()
+def _decode_epoch(data: bytes, tag: int) -> tuple[int, int]:
+    reader = FieldReader(data, 2)
+    epoch = reader.int32()
+    tagged = reader.tags().get(tag)
+    return epoch, 0 if tagged is None else FieldReader(tagged).int64()
 
 
 def encode_member(value: MemberValue) -> bytes:
@@ -118,13 +161,16 @@ def encode_member(value: MemberValue) -> bytes:
     writer.compact_string(value.regex)
     writer.int32(value.rebalance_timeout_ms)
     writer.compact_string(value.assignor)
-    tags = {} if value.classic is None else {_CLASSIC_TAG: _encode_classic(value.classic)}
-    writer.tags(tags)
+    # Said also of a member that is none: Kafka takes one of whom it is not said for classic.
+    writer.tags({_CLASSIC_TAG: _encode_classic(value.classic)})
     return writer.done()
 
 
-def _encode_classic(classic: ClassicInfo) -> bytes:
+def _encode_classic(classic: ClassicInfo | None) -> bytes:
     writer = FieldWriter()
+    if classic is None:
+        writer.int8(_ABSENT)
+        return writer.done()
 
     def write_offer(offer: ProtocolOffer) -> None:
         writer.compact_string(offer.name)
@@ -171,15 +217,21 @@ def _decode_classic(data: bytes) -> ClassicInfo | None:
 def encode_target(places: Places) -> bytes:
     """Write what a member is to have."""
     writer = FieldWriter()
+
+    def write_topic(item: tuple[uuid.UUID, list[int]]) -> None:
+        writer.topic_id(item[0])
+        writer.compact_array(item[1], writer.int32)
+        writer.tags()
+
     writer.int16(_VERSION)
-    _write_places(writer, places)
+    writer.compact_array(list(by_topic(places).items()), write_topic)
     writer.tags()
     return writer.done()
 
 
 def decode_target(data: bytes) -> Places:
     """Read what a member is to have."""
-    return _read_places(FieldReader(data, 2))
+    return frozenset(_read_given(FieldReader(data, 2), 0))
 
 
 def encode_current(value: CurrentValue) -> bytes:
@@ -189,21 +241,18 @@ def encode_current(value: CurrentValue) -> bytes:
     writer.int32(value.epoch)
     writer.int32(value.previous_epoch)
     writer.int8(value.state)
-    _write_places(writer, value.assigned)
-    _write_places(writer, value.pending_revocation)
+    _write_given(writer, value.assigned)
+    _write_given(writer, value.pending_revocation)
     writer.tags()
     return writer.done()
 
 
 def decode_current(data: bytes) -> CurrentValue:
-    """Read what a member has."""
+    """Read what a member has; a Kafka before 4.3 did not say since when."""
     reader = FieldReader(data, 2)
+    epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
     return CurrentValue(
-        reader.int32(),
-        reader.int32(),
-        reader.int8(),
-        _read_places(reader),
-        _read_places(reader),
+        epoch, previous_epoch, state, _read_given(reader, epoch), _read_given(reader, epoch)
     )
 
 
@@ -224,7 +273,7 @@ def decode_regex(data: bytes) -> frozenset[str]:
     return frozenset(reader.compact_array(reader.compact_string))
 
 
-def by_topic(places: Places) -> dict[uuid.UUID, list[int]]:
+def by_topic(places: Iterable[Place]) -> dict[uuid.UUID, list[int]]:
     """Return partitions by the topics that they belong to, all in order."""
     found: dict[uuid.UUID, list[int]] = {}
     for topic_id, number in sorted(places):
@@ -232,22 +281,34 @@ def by_topic(places: Places) -> dict[uuid.UUID, list[int]]:
     return found
 
 
-def _write_places(writer: FieldWriter, places: Places) -> None:
+def _write_given(writer: FieldWriter, given: Given) -> None:
     def write_topic(item: tuple[uuid.UUID, list[int]]) -> None:
-        writer.topic_id(item[0])
-        writer.compact_array(item[1], writer.int32)
-        writer.tags()
+        topic_id, numbers = item
+        writer.topic_id(topic_id)
+        writer.compact_array(numbers, writer.int32)
+        epochs = FieldWriter()
+        epochs.compact_array([given[topic_id, number] for number in numbers], epochs.int32)
+        writer.tags({_GIVEN_EPOCHS_TAG: epochs.done()})
 
-    writer.compact_array(list(by_topic(places).items()), write_topic)
+    writer.compact_array(list(by_topic(given).items()), write_topic)
 
 
-def _read_places(reader: FieldReader) -> Places:
-    found: set[Place] = set()
+def _read_given(reader: FieldReader, default_epoch: int) -> Given:
+    found: dict[Place, int] = {}
 
     def read_topic() -> None:
         topic_id = reader.topic_id() or uuid.UUID(int=0)
-        found.update((topic_id, number) for number in reader.compact_array(reader.int32))
-        reader.tags()
+        numbers = reader.compact_array(reader.int32)
+        epochs = [default_epoch] * len(numbers)
+        tagged = reader.tags().get(_GIVEN_EPOCHS_TAG)
+        if tagged is not None:
+            nested = FieldReader(tagged)
+            epochs = nested.compact_array(nested.int32)
+        if len(epochs) != len(numbers):
+            raise MalformedDataError(
+                reader.position, f"{len(epochs)} epochs of {len(numbers)} partitions"
+            )
+        found.update({(topic_id, n): epoch for n, epoch in zip(numbers, epochs, strict=True)})
 
     reader.compact_array(read_topic)
-    return frozenset(found)
+    return found

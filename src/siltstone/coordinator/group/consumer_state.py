@@ -18,20 +18,24 @@ from siltstone.coordinator.group.consumer_member import (
 )
 from siltstone.coordinator.group.consumer_records import (
     ClassicInfo,
+    GroupEpoch,
     Key,
     Kind,
     Place,
     Places,
+    TargetEpoch,
     decode_current,
-    decode_epoch,
+    decode_group,
     decode_member,
     decode_regex,
     decode_target,
+    decode_target_epoch,
     encode_current,
-    encode_epoch,
+    encode_group,
     encode_key,
     encode_member,
     encode_target,
+    encode_target_epoch,
 )
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import ClientOrigin
@@ -39,6 +43,8 @@ from siltstone.coordinator.group.topics import TopicInfo, Topics
 from siltstone.coordinator.state_topic import KeyedValue
 
 _MAX_REGEX_LENGTH: Final = 1000
+# Before anybody is in it, as in Kafka; the first member raises it.
+_FIRST_EPOCH: Final = 1
 
 
 class Heartbeat(NamedTuple):
@@ -63,6 +69,15 @@ class Heartbeat(NamedTuple):
             self.rebalance_timeout_ms is not None
             and (self.topics is not None or self.regex is not None)
             and self.owned is not None
+        )
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether the client says no more than that it lives, and what it has."""
+        return (
+            self.topics is self.regex is self.assignor is self.classic is None
+            and self.rack_id is None
+            and self.rebalance_timeout_ms is None
         )
 
 
@@ -93,8 +108,10 @@ class ConsumerState:
         self._topics = topics
         self._now_of_day_ms = now_of_day_ms
         self._write = write
-        self.epoch = 0
+        self.epoch = _FIRST_EPOCH
         self.target_epoch = 0
+        self._topic_hash = 0
+        self._target_time_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.target: dict[str, Places] = {}
         self.regexes: dict[str, frozenset[str]] = {}
@@ -165,9 +182,9 @@ class ConsumerState:
         detail = key.detail or ""
         match key.kind:
             case Kind.GROUP if value is not None:
-                self.epoch = decode_epoch(value)
+                self.epoch, self._topic_hash = decode_group(value)
             case Kind.TARGET if value is not None:
-                self.target_epoch = decode_epoch(value)
+                self.target_epoch, self._target_time_ms = decode_target_epoch(value)
             case Kind.MEMBER:
                 if value is None:
                     self.members.pop(detail, None)
@@ -195,9 +212,9 @@ class ConsumerState:
         everybody = self.members.items()
         return [
             *(self._record(Kind.MEMBER, i, encode_member(m.value())) for i, m in everybody),
-            self._record(Kind.GROUP, None, encode_epoch(epoch)),
+            self._record(Kind.GROUP, None, encode_group(GroupEpoch(epoch))),
             *(self._record(Kind.TARGET_MEMBER, i, encode_target(m.assigned)) for i, m in everybody),
-            self._record(Kind.TARGET, None, encode_epoch(epoch)),
+            self._record(Kind.TARGET, None, encode_target_epoch(TargetEpoch(epoch))),
             *(
                 self._record(Kind.CURRENT_MEMBER, i, encode_current(m.current()))
                 for i, m in everybody
@@ -235,27 +252,48 @@ class ConsumerState:
     # Checks
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, is_transactional: bool
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        places: Iterable[Place],
+        *,
+        is_transactional: bool,
     ) -> None:
-        """Raise unless somebody may commit offsets now, who may be no member at all."""
+        """Raise unless somebody may commit offsets now, who may be no member at all.
+
+        A member may speak of an epoch that is over, if it held all these partitions since then.
+        """
         if epoch < 0 and not self.members:
             return
         if is_transactional and epoch < 0 and not member_id:
             return
-        self.check_member(member_id, epoch)
+        member = self._get_member(member_id)
+        if epoch > member.epoch or any(
+            (since := member.held_since(place)) is None or epoch < since
+            for place in (places if epoch != member.epoch else ())
+        ):
+            raise self._stale(member, epoch)
 
     def check_member(self, member_id: str, epoch: int) -> None:
         """Raise unless a member speaks of its epoch."""
+        member = self._get_member(member_id)
+        if member.epoch != epoch:
+            raise self._stale(member, epoch)
+
+    def _get_member(self, member_id: str) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
             raise self._refusal(ErrorCode.unknown_member_id, f"has no member {member_id}.")
-        if member.epoch != epoch:
-            raise self._refusal(
-                ErrorCode.illegal_generation
-                if member.classic is not None
-                else ErrorCode.stale_member_epoch,
-                f"knows member {member_id} at epoch {member.epoch}, not {epoch}",
-            )
+        return member
+
+    def _stale(self, member: ConsumerMember, epoch: int) -> GroupError:
+        return self._refusal(
+            ErrorCode.illegal_generation
+            if member.classic is not None
+            else ErrorCode.stale_member_epoch,
+            f"knows member {member.member_id} at epoch {member.epoch}, not {epoch}",
+        )
 
     def check_assignor(self, name: str) -> None:
         """Raise unless an assignor is one that this broker has."""

@@ -30,7 +30,7 @@ from siltstone.records.scan import Batches, scan, walk
 from siltstone.table.flat_records import flatten
 from siltstone.table.kernels import locate_values
 
-_READ_BYTES: Final = 8 << 20
+_READ_BYTES: Final = 5 << 20
 _OFFSET_PREFIX: Final = struct.pack(">h", OFFSET_KEY)
 _NO_PRODUCER: Final = -1
 
@@ -43,11 +43,13 @@ class OtherRecord(NamedTuple):
     value: bytes | None
 
 
-def load_partition(log: PartitionLog, store: OffsetStore) -> Iterator[OtherRecord]:
+def load_partition(
+    log: PartitionLog, store: OffsetStore, buffer_bytes: int = _READ_BYTES
+) -> Iterator[OtherRecord]:
     """Put all offsets of a partition into the store, and yield all other records in order."""
     next_offset = log.log_start_offset
     while next_offset < log.log_end_offset:
-        found = log.read(next_offset, _READ_BYTES, Isolation.LOG_END)
+        found = log.read(next_offset, buffer_bytes, Isolation.LOG_END)
         if found.slice is None:
             return
         data = found.slice.read()

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from siltstone.coordinator.group.consumer_records import Place
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.records import (
     OffsetKey,
@@ -63,9 +64,7 @@ class OffsetCoordinator:
     ) -> list[ErrorCode]:
         """Write offsets down, and return a code for each; raise GroupError if none is taken."""
         group = self._find_or_create(committer, version)
-        group.check_commit(
-            committer.member_id, committer.instance_id, committer.generation, is_transactional=False
-        )
+        self._check(group, committer, offsets, is_transactional=False)
         codes, records = self._encode(committer.group_id, offsets, retention_ms)
         if records:
             self._registry.write(committer.group_id, records)
@@ -79,9 +78,7 @@ class OffsetCoordinator:
     ) -> list[ErrorCode]:
         """Write offsets down that count once a transaction commits."""
         group = self._find_or_create(committer, version=0)
-        group.check_commit(
-            committer.member_id, committer.instance_id, committer.generation, is_transactional=True
-        )
+        self._check(group, committer, offsets, is_transactional=True)
         codes, records = self._encode(committer.group_id, offsets, None)
         if records:
             self._registry.write(committer.group_id, records, producer)
@@ -92,6 +89,28 @@ class OffsetCoordinator:
                     committer.group_id, producer.producer_id, record.key, record.value
                 )
         return codes
+
+    def _check(
+        self,
+        group: Group,
+        committer: Committer,
+        offsets: Sequence[NewOffset],
+        *,
+        is_transactional: bool,
+    ) -> None:
+        group.check_commit(
+            committer.member_id,
+            committer.instance_id,
+            committer.generation,
+            (self._place(one) for one in offsets),
+            is_transactional=is_transactional,
+        )
+
+    def _place(self, one: NewOffset) -> Place:
+        if one.topic_id is not None:
+            return one.topic_id, one.partition
+        info = self._registry.topics.find(one.topic)
+        return uuid.UUID(int=0) if info is None else info.topic_id, one.partition
 
     def on_transaction_end(self, partition: int, producer_id: int, commit: bool) -> None:
         """Learn that the marker of a transaction stands in a partition of `__consumer_offsets`."""
@@ -145,10 +164,12 @@ class OffsetCoordinator:
         return self._registry.offsets(key.group_id).is_unstable(key)
 
     def partitions(self, group_id: str) -> dict[str, list[int]]:
-        """Return the partitions that a group has offsets for, or may get some, by topic."""
-        store = self._registry.offsets(group_id)
+        """Return the partitions that a group has offsets for, by topic.
+
+        As in Kafka, those are not among them that a transaction is about to give it its first for.
+        """
         found: dict[str, list[int]] = {}
-        for key in sorted({*store.keys(group_id), *store.pending_keys(group_id)}):
+        for key in sorted(self._registry.offsets(group_id).keys(group_id)):
             found.setdefault(key.topic, []).append(key.partition)
         return found
 

@@ -23,6 +23,8 @@ _FLEXIBLE_OFFSET_VERSION: Final = 4
 _FLEXIBLE_GROUP_VERSION: Final = 4
 _TOPIC_ID_TAG: Final = 0
 _OFFSET_HEAD: Final = struct.Struct(">hqi")  # version, offset, leader epoch
+_OFFSET_TAIL: Final = struct.Struct(">qb")  # time of the commit, count of tagged fields
+_ONE_BYTE: Final = 0x7F  # lengths below this take one byte
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
@@ -94,6 +96,17 @@ def decode_offset_key(key: bytes) -> OffsetKey:
 
 def encode_offset_value(value: OffsetValue) -> bytes:
     """Write an offset in the newest schema; one that says when it expires, in the one that can."""
+    metadata = value.metadata.encode()
+    if value.expire_time_ms == _NO_TIME and value.topic_id is None and len(metadata) < _ONE_BYTE:
+        # Nearly all are like this, and every commit writes many.
+        return b"".join(
+            (
+                _OFFSET_HEAD.pack(_OFFSET_VERSION, value.offset, value.leader_epoch),
+                bytes((len(metadata) + 1,)),
+                metadata,
+                _OFFSET_TAIL.pack(value.commit_time_ms, 0),
+            )
+        )
     writer = FieldWriter()
     if value.expire_time_ms != _NO_TIME:
         writer.int16(1)

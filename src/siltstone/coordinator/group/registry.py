@@ -230,7 +230,8 @@ class GroupRegistry:
 
     def _load_partition(self, partition: int) -> None:
         store = self.offsets_of(partition)
-        for record in load_partition(self.topic.log(partition), store):
+        buffer_bytes = self.topic.config.load_buffer_bytes
+        for record in load_partition(self.topic.log(partition), store, buffer_bytes):
             self._take(record)
         for group_id in store.groups():
             if group_id not in self.groups:

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from siltstone.coordinator.group import classic_members
 from siltstone.coordinator.group.classic import ClassicGroup
 from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
+from siltstone.coordinator.group.config import split
 from siltstone.coordinator.group.consumer import ConsumerGroup
 from siltstone.coordinator.group.consumer_member import JOIN_EPOCH
 from siltstone.coordinator.group.consumer_state import Heartbeat, HeartbeatAnswer
@@ -21,6 +22,7 @@ from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
 from siltstone.coordinator.group.migration import can_downgrade, can_upgrade
 from siltstone.coordinator.group.registry import Group, GroupRegistry, make_member_id
+from siltstone.coordinator.group.subscription import CONSUMER
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +150,11 @@ class GroupCoordinator:
     def consumer_heartbeat(self, group_id: str, heartbeat: Heartbeat) -> HeartbeatAnswer:
         """Learn that a member lives and what it wants, and tell it what it has."""
         self._check_name(group_id)
+        if CONSUMER not in split(self.registry.config.group_coordinator_rebalance_protocols):
+            raise GroupError(
+                ErrorCode.unsupported_version,
+                "the consumer protocol is not enabled (group.coordinator.rebalance.protocols)",
+            )
         group = self.registry.find(group_id)
         if isinstance(group, ClassicGroup):
             policy = self.registry.config.group_consumer_migration_policy

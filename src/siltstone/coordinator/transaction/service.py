@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from siltstone.clock import Clock
 from siltstone.coordinator.state_topic import KeyedValue, StateTopic
 from siltstone.coordinator.transaction import state
+from siltstone.coordinator.transaction.config import TransactionConfig
 from siltstone.coordinator.transaction.errors import TransactionError
 from siltstone.coordinator.transaction.markers import Ending, MarkerWriter
 from siltstone.coordinator.transaction.records import (
@@ -44,13 +45,6 @@ logger = logging.getLogger(__name__)
 
 # What this coordinator speaks where it ends a transaction by itself.
 _OWN_VERSION: Final = EPOCH_RAISING_VERSION
-
-
-class TransactionConfig(NamedTuple):
-    """The settings of the coordinator."""
-
-    max_timeout_ms: int
-    id_expiration_ms: int
 
 
 class Initialization(NamedTuple):
@@ -130,7 +124,7 @@ class TransactionCoordinator:
     def remove_expired(self) -> int:
         """Forget the ids that nobody has used for too long, and return how many."""
         now_ms = self._clock.now_ms()
-        expiration_ms = self._config().id_expiration_ms
+        expiration_ms = self._config().transactional_id_expiration_ms
         expired = [
             name
             for name, txn in self._transactions.items()
@@ -177,7 +171,7 @@ class TransactionCoordinator:
         A transaction that they left open is aborted; the producer is to ask again then.
         """
         name, timeout_ms, expected = asked
-        max_timeout_ms = self._config().max_timeout_ms
+        max_timeout_ms = self._config().transaction_max_timeout_ms
         if not 0 < timeout_ms <= max_timeout_ms:
             raise TransactionError(
                 ErrorCode.invalid_transaction_timeout,

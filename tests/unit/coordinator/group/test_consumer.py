@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,11 @@ from siltstone.coordinator.group.members import ClientOrigin
 from siltstone.coordinator.group.topics import TopicInfo
 from siltstone.coordinator.state_topic import KeyedValue
 
-CONFIG = GroupConfig(group_consumer_session_timeout_ms=1000)
+CONFIG = GroupConfig(
+    group_consumer_session_timeout_ms=1000, group_consumer_assignment_interval_ms=0
+)
 REBALANCE_MS = 500
+DAY_MS = 1_700_000_000_000  # the time of day when the tests begin
 NOBODY = ClientOrigin("c", "/h")
 
 
@@ -60,6 +63,7 @@ class Driven:
     now_ms: int = 0
     assignor: str | None = None
     topics: GrowingTopics = field(default_factory=GrowingTopics)
+    config: GroupConfig = CONFIG
     records: list[KeyedValue] = field(default_factory=list)
     clients: dict[str, Client] = field(default_factory=dict)
 
@@ -67,7 +71,13 @@ class Driven:
         self.group = self.make(self.records.extend)
 
     def make(self, write: object) -> ConsumerGroup:
-        return ConsumerGroup("g", lambda: CONFIG, self.topics, lambda: 0, write)  # type: ignore[arg-type]
+        return ConsumerGroup(
+            "g",
+            lambda: self.config,
+            self.topics,
+            lambda: DAY_MS + self.now_ms,
+            write,  # type: ignore[arg-type]
+        )
 
     def beat(self, member_id: str) -> HeartbeatAnswer:
         """Send a heartbeat, as a client that has given up what it was told to."""
@@ -156,6 +166,44 @@ def test_new_partitions_are_shared_out() -> None:
     assert numbers(driven.beat("a").assignment) == [0, 1, 2, 3, 4, 5]
 
 
+def test_many_that_come_at_a_time_are_shared_out_to_together() -> None:
+    driven = Driven(config=replace(CONFIG, group_consumer_assignment_interval_ms=300))
+    driven.beat("a")
+
+    early = driven.beat("b")
+    driven.wait(299)
+    still_early = driven.beat("c")
+    assert (early.epoch, numbers(early.assignment)) == (2, [])
+    assert (still_early.epoch, numbers(still_early.assignment)) == (2, [])
+    assert (driven.group.state_name, driven.group.epoch) == ("Assigning", 4)
+
+    driven.wait(1)
+    for member_id in "abcabc":
+        driven.beat(member_id)
+
+    shares = [numbers(driven.clients[member_id].owned) for member_id in "abc"]
+    assert sorted(map(len, shares)) == [1, 1, 2]
+    assert driven.group.state_name == "Stable"
+
+
+@pytest.mark.parametrize("new_partitions", [0, 1])
+def test_after_a_restart_the_epoch_rises_only_if_topics_changed_meanwhile(
+    new_partitions: int,
+) -> None:
+    driven = Driven()
+    for member_id in "ababab":
+        driven.beat(member_id)
+    epoch = driven.group.epoch
+
+    driven.topics.count += new_partitions
+    driven.group = driven.read_back()
+    driven.group.resume(driven.now_ms)
+    answers = [driven.beat(member_id) for member_id in "ab"]
+
+    assert driven.group.epoch == epoch + new_partitions
+    assert [answer.epoch for answer in answers] == [epoch + new_partitions] * 2
+
+
 def test_an_answer_that_was_lost_is_asked_for_again() -> None:
     driven = Driven()
     driven.beat("a")
@@ -194,7 +242,7 @@ def test_nothing_has_happened_if_it_cannot_be_written_down() -> None:
     with pytest.raises(GroupError, match="the disk is full"):
         driven.beat("a")
 
-    assert (driven.group.epoch, driven.group.members, driven.group.target) == (0, {}, {})
+    assert (driven.group.epoch, driven.group.members, driven.group.target) == (1, {}, {})
 
 
 STEPS = st.lists(

@@ -8,9 +8,11 @@ from siltstone.coordinator.group import consumer_records as consumer
 from siltstone.coordinator.group.consumer_records import (
     ClassicInfo,
     CurrentValue,
+    GroupEpoch,
     Key,
     Kind,
     MemberValue,
+    TargetEpoch,
 )
 from siltstone.coordinator.group.members import ProtocolOffer
 from siltstone.coordinator.group.records import (
@@ -75,7 +77,7 @@ KEYS = {
     "00100001670003782e2a": Key(Kind.REGEX, "g", "x.*"),
 }
 MEMBERS = {
-    "00000269000263032f68030261026204782e2a0000753008756e69666f726d00": MemberValue(
+    "00000269000263032f68030261026204782e2a0000753008756e69666f726d01000100": MemberValue(
         "i", None, "c", "/h", ("a", "b"), "x.*", 30000, "uniform"
     ),
     "000001010263032f680202610100007530010100120100001770020672616e6765040102030000": MemberValue(
@@ -89,6 +91,14 @@ MEMBERS = {
         "",
         ClassicInfo(6000, (ProtocolOffer("range", b"\1\2\3"),)),
     ),
+}
+EPOCHS = {
+    GroupEpoch(9): "00000000000900",
+    GroupEpoch(9, 77): "000000000009010008000000000000004d",
+}
+TARGET_EPOCHS = {
+    TargetEpoch(9): "00000000000900",
+    TargetEpoch(9, 1700000000000): "0000000000090100080000018bcfe56800",
 }
 
 
@@ -133,26 +143,29 @@ def test_what_a_member_tells_is_kafkas(data: str, value: MemberValue) -> None:
 def test_epochs_assignments_and_patterns_are_kafkas() -> None:
     target = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 2)})
     target_data = "0000020102030405060708090a0b0c0d0e0f100300000000000000020000"
-    current = CurrentValue(4, 3, 1, frozenset({(TOPIC_ID, 0)}), frozenset({(TOPIC_ID, 1)}))
+    current = CurrentValue(4, 3, 1, {(TOPIC_ID, 0): 4}, {(TOPIC_ID, 1): 3})
     current_data = (
+        "0000000000040000000301020102030405060708090a0b0c0d0e0f1002000000000100050200000004"
+        "020102030405060708090a0b0c0d0e0f100200000001010005020000000300"
+    )
+    without_epochs = (
         "0000000000040000000301020102030405060708090a0b0c0d0e0f1002000000000002"
         "0102030405060708090a0b0c0d0e0f1002000000010000"
     )
-    with_epochs = (
-        "0000000000040000000300020102030405060708090a0b0c0d0e0f10020000000001000502000000040100"
-    )
     regex_data = "00000303783103783200000000000000030000018bcfe5680000"
 
-    assert consumer.encode_epoch(9).hex() == "00000000000900"
-    # With the hash of the topics, and with the time of the target, which are of no use here.
-    assert consumer.decode_epoch(bytes.fromhex("000000000009010008000000000000004d")) == 9
-    assert consumer.decode_epoch(bytes.fromhex("0000000000090100080000018bcfe56800")) == 9
+    for epoch, epoch_data in EPOCHS.items():
+        assert consumer.encode_group(epoch).hex() == epoch_data
+        assert consumer.decode_group(bytes.fromhex(epoch_data)) == epoch
+    for target_epoch, epoch_data in TARGET_EPOCHS.items():
+        assert consumer.encode_target_epoch(target_epoch).hex() == epoch_data
+        assert consumer.decode_target_epoch(bytes.fromhex(epoch_data)) == target_epoch
     assert consumer.encode_target(target).hex() == target_data
     assert consumer.decode_target(bytes.fromhex(target_data)) == target
     assert consumer.encode_current(current).hex() == current_data
     assert consumer.decode_current(bytes.fromhex(current_data)) == current
-    assert consumer.decode_current(bytes.fromhex(with_epochs)) == CurrentValue(
-        4, 3, 0, frozenset({(TOPIC_ID, 0)}), frozenset()
+    assert consumer.decode_current(bytes.fromhex(without_epochs)) == current._replace(
+        pending_revocation={(TOPIC_ID, 1): 4}
     )
     assert consumer.encode_regex(["x2", "x1"], 3, 1700000000000).hex() == regex_data
     assert consumer.decode_regex(bytes.fromhex(regex_data)) == {"x1", "x2"}

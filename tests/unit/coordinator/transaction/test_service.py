@@ -11,14 +11,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from siltstone.coordinator.state_topic import KeyedValue, StateTopic, StateTopicConfig
+from siltstone.coordinator.transaction.config import TransactionConfig
 from siltstone.coordinator.transaction.errors import TransactionError
 from siltstone.coordinator.transaction.markers import MarkerWriter
 from siltstone.coordinator.transaction.records import decode_value, encode_key, encode_value
-from siltstone.coordinator.transaction.service import (
-    Initialization,
-    TransactionConfig,
-    TransactionCoordinator,
-)
+from siltstone.coordinator.transaction.service import Initialization, TransactionCoordinator
 from siltstone.coordinator.transaction.state import LAST_USED_EPOCH, Producer, Status, Transaction
 from siltstone.ids import TopicPartition
 from siltstone.log.log_directory import LogDirectory
@@ -36,6 +33,9 @@ THERE = TopicPartition("data", 1)
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 ID = "my-id"
 TIMEOUT_MS = 5_000
+CONFIG = TransactionConfig(
+    transaction_max_timeout_ms=60_000, transactional_id_expiration_ms=1_000_000
+)
 SECOND = 2  # version of the protocol
 
 Start = Callable[[], TransactionCoordinator]
@@ -75,7 +75,7 @@ def start(
             MarkerWriter(logs, clock, lambda *end: offsets_ended.append(end)),
             clock,
             lambda: next(producer_ids),
-            lambda: TransactionConfig(60_000, 1_000_000),
+            lambda: CONFIG,
         )
         coordinator.load()
         return coordinator

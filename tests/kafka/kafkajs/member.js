@@ -1,0 +1,42 @@
+// A member of a group: `node member.js BOOTSTRAP ARGUMENTS`. It tells in lines of JSON what it has
+// been given and what it has read, and leaves when its input ends.
+
+'use strict'
+
+const { Kafka, logLevel } = require('kafkajs')
+
+const [bootstrap, text] = process.argv.slice(2)
+const { topic, group } = JSON.parse(text)
+const kafka = new Kafka({ brokers: [bootstrap], clientId: 'kafkajs-tests', logLevel: logLevel.ERROR })
+const consumer = kafka.consumer({
+  groupId: group,
+  sessionTimeout: 1500,
+  heartbeatInterval: 200,
+  maxWaitTimeInMs: 100, // It sends heartbeats between fetches only.
+  rebalanceTimeout: 5000,
+})
+
+function tell(what) {
+  process.stdout.write(JSON.stringify(what) + '\n')
+}
+
+async function main() {
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) =>
+    tell({ assigned: payload.memberAssignment[topic] || [] })
+  )
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  await consumer.run({
+    eachMessage: async ({ message }) => tell({ read: message.key.toString() }),
+  })
+  process.stdin.on('end', async () => {
+    await consumer.disconnect()
+    process.exit(0)
+  })
+  process.stdin.resume()
+}
+
+main().catch(error => {
+  process.stderr.write(`${error.stack}\n`)
+  process.exit(1)
+})
