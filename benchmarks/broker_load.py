@@ -316,7 +316,7 @@ def receive_into(client: socket.socket, buffer: bytearray) -> int:
     received, end = 0, 4
     with memoryview(buffer) as view:
         while received < end:
-            count = client.recv_into(view[received:])
+            count = client.recv_into(view[received:end])  # The next frame may be there, too.
             if not count:
                 raise WrongAnswerError("the broker has closed the connection")
             received += count

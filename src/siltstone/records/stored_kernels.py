@@ -9,6 +9,7 @@ import ctypes
 import functools
 import hashlib
 import importlib.metadata
+import logging
 import os
 import pickle
 import platform
@@ -21,6 +22,8 @@ from typing import Any, Final
 from siltstone.records.kernel_types import BATCH_DTYPE, RECORD_DTYPE
 from siltstone.records.object_code import ObjectCode, ObjectCodeError
 from siltstone.records.varint import Buffer
+
+logger = logging.getLogger(__name__)
 
 _SOURCES: Final = (
     "exported_kernels.py",
@@ -172,10 +175,13 @@ def load_stored_kernels() -> StoredKernels | None:
             break
     else:
         stored = _compile()
+        if stored is None:
+            return None
         _keep(name, stored)
     try:
         return StoredKernels(stored)
-    except ObjectCodeError:
+    except ObjectCodeError as error:
+        logger.warning("kernels are compiled anew: %s", error)
         return None
 
 
@@ -202,9 +208,11 @@ def _directories() -> list[Path]:
     return [Path(given)] if given else [beside, cache / "siltstone"]
 
 
-def _compile() -> bytes:
+def _compile() -> bytes | None:
+    """Have the kernels compiled; None if that fails, of which this process will see the reason."""
     command = [sys.executable, "-m", "siltstone.records.exported_kernels"]
-    return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    return done.stdout if done.returncode == 0 else None
 
 
 def _read(path: Path) -> bytes | None:
