@@ -42,7 +42,7 @@ from benchmarks.workload import (
     write_segment,
 )
 from siltstone.log.filesystem import File, FileSystem
-from siltstone.records import kernels
+from siltstone.records import kernel_types, kernels
 from siltstone.records.compression import Codec
 from siltstone.records.scan import Bytes, as_bytes, scan, walk
 
@@ -63,8 +63,8 @@ class Arrays:
     """Output arrays of the kernels, made once."""
 
     def __init__(self) -> None:
-        self.batches: Any = np.zeros(BATCH_ROOM, kernels.BATCH_DTYPE)
-        self.records: Any = np.zeros(RECORD_ROOM, kernels.RECORD_DTYPE)
+        self.batches: Any = np.zeros(BATCH_ROOM, kernel_types.BATCH_DTYPE)
+        self.records: Any = np.zeros(RECORD_ROOM, kernel_types.RECORD_DTYPE)
 
 
 def index_chunk(data: Bytes, start: int, end: int, arrays: Arrays) -> tuple[int, int, int]:
@@ -72,7 +72,7 @@ def index_chunk(data: Bytes, start: int, end: int, arrays: Arrays) -> tuple[int,
     count, stop, why = kernels.walk_batches(data, start, end, 0, True, arrays.batches)
     batches = arrays.batches[:count]
     records, refused = kernels.index_batches(data, batches, arrays.records)
-    if why in (kernels.REFUSED, kernels.FULL) or refused >= 0:
+    if why in (kernel_types.REFUSED, kernel_types.FULL) or refused >= 0:
         raise WrongAnswerError(f"the kernels stopped at {stop} because of {why}")
     return stop, records, int(arrays.records["key_length"][:records].sum())
 

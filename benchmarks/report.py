@@ -13,7 +13,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import RESULTS_PATH
+from benchmarks.harness import MB, RESULTS_PATH
 from benchmarks.machine import REPO_PATH
 
 SUBJECTS: Final = ("append", "read", "index", "recovery", "load", "clean")
@@ -57,6 +57,9 @@ def _format_subject(result: Mapping[str, Any]) -> str:
     lines = [f"## {title.rstrip('.')}", "", rest.strip(), "", *_format_circumstances(result), ""]
     lines += ["| | ours | reference | ratio | goal | |", "| --- | --- | --- | --- | --- | --- |"]
     lines += [_format_row(case) for case in result["cases"]]
+    costs = result["notes"].get("costs")
+    if costs:
+        lines += ["", "What it costs the process, ours / Kafka's:", "", *_format_costs(costs)]
     lost = list(_explain_losses(result))
     if lost:
         lines += ["", "**Where we lose, and why.**", "", *lost]
@@ -114,6 +117,34 @@ def _format_row(case: Mapping[str, Any]) -> str:
         reached,
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _format_costs(costs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield "| | CPU seconds | resident MB | p50 ms | p99 ms |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, values in costs.items():
+        cells = [
+            _format_cost(values.get(cost), unit)
+            for cost, unit in (
+                ("cpu_seconds", 1),
+                ("resident_bytes", MB),
+                ("p50_ms", 1),
+                ("p99_ms", 1),
+            )
+        ]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _format_cost(values: Mapping[str, Any] | None, unit: float) -> str:
+    if values is None:
+        return ""
+    text = f"{values['silt'] / unit:.3g} / {values['kafka'] / unit:.3g}"
+    if values["ratio"] is not None:
+        text += f" = **{values['ratio']:.2f}**"
+    if "goal_ratio" in values:
+        reached = "reached" if values["is_reached"] else "**missed**"
+        text += f"; goal {values['goal_ratio']:g}, {reached}"
+    return text
 
 
 def _format_side(case: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from siltstone.broker.page_cache import is_cached, read_ahead
@@ -26,8 +27,10 @@ Frame = list[bytes | FileSlice]
 _SIZE: Final = struct.Struct(">i")
 _INITIAL_BUFFER_BYTES: Final = 16 << 10
 _BUSY_BUFFER_BYTES: Final = 256 << 10
+_GATHERED_BYTES: Final = 64 << 10  # of answers, before they are sent together
 _MAX_QUEUED_BYTES: Final = 8 << 20
 _MAX_SENDFILE_BYTES: Final = 1 << 20  # then the others have their turn
+_MAX_GATHERED: Final = 256  # chunks in one call; the kernel takes four times as many
 
 
 class Limits(Protocol):
@@ -185,18 +188,20 @@ class Connection:
             self._process()
         finally:
             self._is_processing = False
+        self._maybe_flush()
 
     def _process(self) -> None:
         while not self.is_closed and self._task is None and not self._is_draining:
-            if self._queued_bytes > _MAX_QUEUED_BYTES:
-                return  # The client does not read its answers.
+            if self._queued_bytes > _GATHERED_BYTES:
+                self._maybe_flush()
+                if self._queued_bytes > _MAX_QUEUED_BYTES or self.is_closed:
+                    return  # The client does not read its answers.
             available = self._end - self._start
             if available < _SIZE.size:
                 break
             (size,) = _SIZE.unpack_from(self._buffer, self._start)
             if not MIN_FRAME_BYTES <= size <= self._limits.max_request_bytes:
-                logger.warning("%s: a request of %d bytes: connection closed", self.peer, size)
-                self.close()
+                self._refuse(f"a request of {size} bytes")
                 return
             if available < _SIZE.size + size:
                 break
@@ -209,8 +214,7 @@ class Connection:
                 try:
                     answer = self._serve(frame, self)
                 except BadFrameError as error:
-                    logger.warning("%s: %s: connection closed", self.peer, error)
-                    self.close()
+                    self._refuse(error)
                     return
                 finally:
                     frame.release()
@@ -218,7 +222,9 @@ class Connection:
             if answer is None:
                 continue
             if isinstance(answer, list):
-                self._send(answer)
+                self._put(answer)
+                if len(answer) > 1:
+                    self._maybe_flush()  # It holds files.
             else:
                 self._task = self._loop.create_task(self._finish(answer))
         if self._start == self._end:
@@ -228,13 +234,18 @@ class Connection:
         if not self.is_closed and not self._is_draining:
             self._read()
 
+    def _refuse(self, reason: object) -> None:
+        """Close for a request that makes no sense; those before it are answered."""
+        logger.warning("%s: %s: connection closed", self.peer, reason)
+        self._maybe_flush()
+        self.close()
+
     async def _finish(self, waiting: Awaitable[Frame | None]) -> None:
         try:
             answer = await waiting
         except BadFrameError as error:
-            logger.warning("%s: %s: connection closed", self.peer, error)
             self._task = None
-            self.close()
+            self._refuse(error)
             return
         finally:
             self._limits.served()
@@ -253,11 +264,19 @@ class Connection:
 
     def _send(self, frame: Frame) -> None:
         was_empty = not self._queue
+        self._put(frame)
+        if was_empty:
+            self._flush()
+
+    def _put(self, frame: Frame) -> None:
         self._queue.extend(frame)
         for chunk in frame:
             if not isinstance(chunk, FileSlice):
                 self._queued_bytes += len(chunk)
-        if was_empty:
+
+    def _maybe_flush(self) -> None:
+        """Send the answers that were put together: each call takes as long as to serve one."""
+        if self._queue and not self._is_writing and not self.is_closed:
             self._flush()
 
     def _flush(self) -> None:
@@ -270,16 +289,9 @@ class Connection:
             while queue:
                 chunk = queue[0]
                 if isinstance(chunk, FileSlice):
-                    sent = self._send_file(chunk)
-                    budget -= sent
+                    budget -= self._send_file(chunk)
                 else:
-                    more = socket.MSG_MORE if len(queue) > 1 else 0
-                    sent = self._sock.send(chunk, more)
-                    self._queued_bytes -= sent
-                    if sent == len(chunk):
-                        queue.popleft()
-                    else:
-                        queue[0] = memoryview(chunk)[sent:]
+                    self._send_bytes(chunk)
                 if budget <= 0 or self._reading_ahead is not None:
                     break
         except (BlockingIOError, InterruptedError):
@@ -288,6 +300,33 @@ class Connection:
             self.close()
             return
         self._watch_writable()
+
+    def _send_bytes(self, chunk: bytes | memoryview) -> None:
+        """Send what stands at the head of the queue up to the next file."""
+        queue = self._queue
+        if len(queue) == 1:
+            sent = self._sock.send(chunk)
+            if sent == len(chunk):
+                queue.clear()
+                self._queued_bytes -= sent
+                return
+        else:
+            chunks: list[bytes | memoryview] = []
+            for one in islice(queue, _MAX_GATHERED):
+                if isinstance(one, FileSlice):
+                    break
+                chunks.append(one)
+            more = socket.MSG_MORE if len(chunks) < len(queue) else 0
+            sent = self._sock.sendmsg(chunks, (), more)
+        self._queued_bytes -= sent
+        while sent:
+            one = queue[0]
+            assert not isinstance(one, FileSlice)
+            if sent < len(one):
+                queue[0] = memoryview(one)[sent:]
+                return
+            sent -= len(one)
+            queue.popleft()
 
     def _send_file(self, chunk: FileSlice) -> int:
         count = min(chunk.size_bytes, _MAX_SENDFILE_BYTES)

@@ -29,6 +29,7 @@ from siltstone.broker.warm_up import warm_up
 from siltstone.clock import Clock, SystemClock
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.log_manager import LogManager
+from siltstone.records.scan import use_stored_kernels
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ async def running(
     listener = parse_listener("listeners", config.broker.listeners)
     paths = [Path(p.strip()) for p in (config.broker.log_dirs or _DEFAULT_LOG_DIR).split(",")]
     wire.preload(all_versions=False)
+    use_stored_kernels()
     warm_up()
     release_compiler()
     manager = LogManager(

@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
     position: int  # in the file
     view: memoryview
     data: NDArray[np.uint8]  # the same bytes
-    batches: Any  # rows of records.kernels.BATCH_DTYPE
+    batches: Any  # rows of kernel_types.BATCH_DTYPE
     modes: NDArray[np.uint8]  # what transactions say: kernels.DATA, ABORTED, ...
 
     def batch_at(self, number: int) -> Batch:

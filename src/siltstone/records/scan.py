@@ -4,7 +4,6 @@ A kernel only says *that* the bytes at a position are no sound batch. The reason
 plain code of `batch`, which is asked for that one batch and must refuse it as well.
 """
 
-import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -29,11 +28,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from siltstone.records import kernel_types
+
     Bytes = NDArray[np.uint8]
-    Batches = NDArray[Any]  # of kernels.BATCH_DTYPE
-    Records = NDArray[Any]  # of kernels.RECORD_DTYPE
+    Batches = NDArray[Any]  # of kernel_types.BATCH_DTYPE
+    Records = NDArray[Any]  # of kernel_types.RECORD_DTYPE
 else:
     np = LazyModule("numpy")
+    kernel_types = LazyModule("siltstone.records.kernel_types")
     Bytes = Batches = Records = Any
 
 # Enough for a chunk of 8 MiB in batches of 16 kB; a fuller chunk takes other rounds, larger ones:
@@ -60,15 +62,36 @@ class Scan(NamedTuple):
     payloads: tuple[Bytes, ...]  # per batch: the chunk itself, or the decompressed records
 
 
-@functools.cache  # it stands before every append
-def _load_kernels() -> Any:
-    """Load the kernels when there is something for them to do.
+class _Kernels:
+    """The compiled loops, loaded when there is something for them to do.
 
     Their compiler takes longer to load than a lookup in a log that was closed well takes in all.
     """
-    from siltstone.records import kernels  # noqa: PLC0415
 
-    return kernels
+    def __init__(self) -> None:
+        self._loaded: Any = None
+        self.needs_arrays = True  # and not any buffer of bytes
+
+    def get(self) -> Any:
+        if self._loaded is None:
+            from siltstone.records import kernels  # noqa: PLC0415
+
+            self._loaded = kernels
+        return self._loaded
+
+    def use_stored(self) -> None:
+        from siltstone.records import stored_kernels  # noqa: PLC0415
+
+        self._loaded = stored_kernels.load_stored_kernels()
+        self.needs_arrays = self._loaded is None
+
+
+_kernels: Final = _Kernels()
+
+
+def use_stored_kernels() -> None:
+    """Have all that is below done by kernels from a file, where there may be some."""
+    _kernels.use_stored()
 
 
 def as_bytes(data: Buffer) -> Bytes:
@@ -83,22 +106,22 @@ def walk(data: Buffer, *, next_offset: int = 0, check_crc: bool = True) -> Walk:
 
     They must rise, from `next_offset` on.
     """
-    kernels = _load_kernels()
+    kernels = _kernels.get()
     array = as_bytes(data)
     rounds: list[Batches] = []
     position = 0
     while True:
         room = _ROUND_BATCHES if rounds else _FIRST_ROUND_BATCHES
-        batches = np.empty(room, kernels.BATCH_DTYPE)
+        batches = np.empty(room, kernel_types.BATCH_DTYPE)
         count, position, why = kernels.walk_batches(
             array, position, array.size, next_offset, check_crc, batches
         )
         rounds.append(batches[:count])
         if count:
             next_offset = int(batches["last_offset"][count - 1]) + 1
-        if why != kernels.FULL:
+        if why != kernel_types.FULL:
             refusal = None
-            if why == kernels.REFUSED:
+            if why == kernel_types.REFUSED:
                 refusal = _reason(data, position, next_offset, check_crc=check_crc)
             return Walk(
                 rounds[0] if len(rounds) == 1 else np.concatenate(rounds), position, refusal
@@ -110,7 +133,7 @@ def scan(data: Buffer, batches: Batches, *, limit_bytes: int) -> Scan:
 
     `limit_bytes` bounds what one compressed batch may unfold to.
     """
-    kernels = _load_kernels()
+    kernels = _kernels.get()
     array = as_bytes(data)
     if not (batches["attributes"] & CODEC_MASK).any():
         records = _make_room(batches, batches["size_bytes"] - HEADER_SIZE)
@@ -150,12 +173,15 @@ def _make_room(batches: Batches, payload_bytes: "NDArray[Any]") -> Records | Non
     counts = batches["record_count"].astype(np.int64)
     if (counts * _MIN_RECORD_BYTES > payload_bytes).any():
         return None
-    return np.empty(int(counts.sum()), _load_kernels().RECORD_DTYPE)
+    return np.empty(int(counts.sum()), kernel_types.RECORD_DTYPE)
 
 
 def is_usual_batch(data: Buffer, needs_keys: bool, oldest_ms: int, newest_ms: int) -> bool:
     """Say whether a producer's batch can be appended as it is: see the kernel of that name."""
-    usual: bool = _load_kernels().is_usual_batch(as_bytes(data), needs_keys, oldest_ms, newest_ms)
+    kernels = _kernels.get()
+    if _kernels.needs_arrays:
+        data = as_bytes(data)
+    usual: bool = kernels.is_usual_batch(data, needs_keys, oldest_ms, newest_ms)
     return usual
 
 
@@ -174,16 +200,16 @@ def check_records(
 
     Offsets must follow on each other without gaps: a producer has nothing compacted.
     """
-    kernels = _load_kernels()
+    kernels = _kernels.get()
     header = batch.header
+    data: Any = batch.data
+    start = HEADER_SIZE
     if header.attributes & CODEC_MASK:
-        data, start = as_bytes(batch.payload(limit_bytes)), 0
-    else:
-        data, start = as_bytes(batch.data), HEADER_SIZE
+        data, start = batch.payload(limit_bytes), 0
     end, keyless, untimely, max_timestamp_ms = kernels.check_records(
-        data,
+        as_bytes(data) if _kernels.needs_arrays else data,
         start,
-        data.size,
+        len(data),
         header.record_count,
         header.base_timestamp_ms,
         needs_keys,

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from siltstone.cleaner.cleaning_pass import CommittedPass
-from siltstone.cleaner.key_indexing.after_pass import index_after_pass, index_cleaned
+from siltstone.cleaner.key_indexing import after_pass
+from siltstone.cleaner.key_indexing.after_pass import index_after_pass
 from siltstone.errors import LogDirOfflineError
 from siltstone.log import filenames
 from siltstone.log.filesystem import FileSystem
@@ -97,8 +98,7 @@ def test_a_segment_that_was_removed_meanwhile_gets_no_index(
         log.real.truncate_fully_and_start_at(9)
         return b"too late"
 
-    target = f"{index_cleaned.__module__}.index_cleaned"
-    monkeypatch.setattr(target, remove_and_index)
+    monkeypatch.setattr(after_pass.cleaned, "index_cleaned", remove_and_index)
 
     assert index(log, done) == 0
     assert index_names(log) == []

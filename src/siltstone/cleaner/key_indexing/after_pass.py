@@ -5,18 +5,23 @@ nobody comes to do this, or it fails, the first lookup builds what it misses.
 """
 
 import logging
+from typing import TYPE_CHECKING
 
-from siltstone.cleaner.batch_modes import TrackedModes
-from siltstone.cleaner.chunks import iter_chunks
-from siltstone.cleaner.key_indexing.entries import KeyEntries
 from siltstone.cleaner.plan import CleaningPlan
 from siltstone.cleaner.result import PassResult
 from siltstone.errors import CorruptIndexError, SiltstoneError
+from siltstone.lazy import LazyModule
 from siltstone.log import filenames
-from siltstone.log.filesystem import File, FileSystem
+from siltstone.log.filesystem import FileSystem
 from siltstone.log.key_index import KeyIndex, put_key_index
 from siltstone.log.partition_log import PartitionLog
 from siltstone.log.segment import Segment
+
+if TYPE_CHECKING:
+    from siltstone.cleaner.key_indexing import cleaned
+else:
+    # Needs the kernels' compiler, which a broker has no use for before its first pass.
+    cleaned = LazyModule("siltstone.cleaner.key_indexing.cleaned")
 
 logger = logging.getLogger(__name__)
 
@@ -56,19 +61,10 @@ def _has_index(segment: Segment) -> bool:
 
 def _index(fs: FileSystem, log: PartitionLog, segment: Segment, hash_key: bytes) -> bool:
     file = segment.file
-    data = index_cleaned(file, segment.base_offset, segment.size_bytes, hash_key)
+    data = cleaned.index_cleaned(file, segment.base_offset, segment.size_bytes, hash_key)
     with log.exclusively():
         # Or the index would outlive a segment that has been removed meanwhile.
         is_there = log.segments.find(segment.base_offset) is segment
         if is_there:
             put_key_index(fs, segment.directory, segment.base_offset, data)
     return is_there
-
-
-def index_cleaned(file: File, base_offset: int, size_bytes: int, hash_key: bytes) -> bytes:
-    """Index a segment that a pass has left: every key once, nothing aborted."""
-    entries = KeyEntries(base_offset, hash_key)
-    # The commit has just checked every byte.
-    for chunk in iter_chunks(file, 0, size_bytes, TrackedModes(())):
-        entries.add(file, chunk)
-    return entries.pack(file, size_bytes)

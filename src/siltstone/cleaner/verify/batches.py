@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     segment: SegmentFiles
     position: int  # of the data, in the file
     data: memoryview
-    batches: Batches  # rows of kernels.BATCH_DTYPE; their positions count in the data
+    batches: Batches  # rows of kernel_types.BATCH_DTYPE; their positions count in the data
 
 
 class Columns(NamedTuple):

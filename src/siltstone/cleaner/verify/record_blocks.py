@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
     batches: Batches
     numbers: NDArray[np.int64]  # of the batches, in their chunk
-    records: Records  # rows of kernels.RECORD_DTYPE; positions count in the payload
+    records: Records  # rows of kernel_types.RECORD_DTYPE; positions count in the payload
     owners: NDArray[np.int64]  # of each record: which of `batches` holds it
     payload: Bytes
 

@@ -12,7 +12,7 @@ from siltstone.cleaner.verify.record_blocks import RecordHasher, iter_blocks
 from siltstone.errors import DecodeError
 from siltstone.records.batch import read_batch
 from siltstone.records.control import ControlType
-from siltstone.records.kernels import BATCH_DTYPE
+from siltstone.records.kernel_types import BATCH_DTYPE
 from siltstone.records.layout import (
     CONTROL_BIT,
     CRC_POSITION,

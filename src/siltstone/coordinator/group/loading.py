@@ -26,9 +26,8 @@ from siltstone.records.batch import read_batch
 from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.control import ControlType
 from siltstone.records.layout import CONTROL_BIT, TRANSACTIONAL_BIT
-from siltstone.records.scan import Batches, scan, walk
+from siltstone.records.scan import Batches, Bytes, Records, scan, walk
 from siltstone.table.flat_records import flatten
-from siltstone.table.kernels import locate_values
 
 _READ_BYTES: Final = 5 << 20
 _OFFSET_PREFIX: Final = struct.pack(">h", OFFSET_KEY)
@@ -96,8 +95,7 @@ def _load_run(data: bytes, batches: Batches, store: OffsetStore) -> Iterator[Oth
         return
     flat = flatten(scan(data, batches, limit_bytes=MAX_PAYLOAD_BYTES))
     records = flat.records
-    value_starts = np.empty(len(records), np.int64)
-    locate_values(flat.data, records, value_starts)
+    value_starts = _locate_values(flat.data, records)
     payload = flat.data.tobytes()
     keys = _slices(payload, records["key_position"], records["key_length"])
     values = _slices(payload, value_starts, records["value_length"])
@@ -105,6 +103,18 @@ def _load_run(data: bytes, batches: Batches, store: OffsetStore) -> Iterator[Oth
     if attributes & TRANSACTIONAL_BIT:
         producer_id = read_batch(data, int(batches["position"][0])).header.producer_id
     yield from _put(keys, values, store, producer_id)
+
+
+def _locate_values(data: Bytes, records: Records) -> NDArray[np.int64]:
+    """Find where values begin: behind their length, which stands behind the key."""
+    starts: NDArray[np.int64] = records["key_position"] + np.maximum(records["key_length"], 0)
+    # The last byte of a length is the first without its highest bit.
+    unfinished = np.arange(len(starts))
+    while len(unfinished):
+        goes_on = data[starts[unfinished]] >= 0x80
+        starts[unfinished] += 1
+        unfinished = unfinished[goes_on]
+    return starts
 
 
 def _slices(
