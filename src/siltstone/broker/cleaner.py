@@ -122,7 +122,9 @@ class Cleaner:
         if self._thread.ident is not None:
             self._thread.join()
         while not self._asked.empty():
-            self._asked.get().outcome.set_exception(EngineError("the broker stops"))
+            outcome = self._asked.get().outcome
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_exception(EngineError("the broker stops"))
 
     def carry_out(self, asked: Asked) -> None:
         """Carry out plans as soon as what runs is over; the outcome tells how it went."""
@@ -132,14 +134,14 @@ class Cleaner:
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._wanted.clear()
-            while not self._asked.empty() and not self._stopped.is_set():
-                self._carry_out(self._asked.get())
             cleaned = 0
-            if self._config().log_cleaner_enable:
-                try:
+            try:
+                while not self._asked.empty() and not self._stopped.is_set():
+                    self._carry_out(self._asked.get())
+                if self._config().log_cleaner_enable:
                     cleaned = self.clean_due()
-                except Exception:
-                    logger.exception("a bug: the cleaner failed, and is tried again")
+            except Exception:
+                logger.exception("a bug: the cleaner failed, and is tried again")
             if not cleaned:
                 self._wanted.wait(max(self._config().log_cleaner_backoff_ms, 1) / 1000)
 
@@ -159,14 +161,14 @@ class Cleaner:
         compaction = Compaction(self._manager, self._fs, self._clock, run, dry_run=asked.dry_run)
         try:
             outcome = compaction.carry_out(asked.work, progress)
+            for cleaned in outcome.cleaned:
+                if cleaned.manifest is not None:
+                    self._note_pass(cleaned.plan, cleaned.result)
         except Exception as error:
             logger.exception("a bug: a compaction that was asked for failed")
             asked.outcome.set_exception(error)
-            return
-        for cleaned in outcome.cleaned:
-            if cleaned.manifest is not None:
-                self._note_pass(cleaned.plan, cleaned.result)
-        asked.outcome.set_result(outcome)
+        else:
+            asked.outcome.set_result(outcome)
 
     def _io_bytes_per_second(self) -> float | None:
         rate = self._config().log_cleaner_io_max_bytes_per_second

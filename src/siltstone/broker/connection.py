@@ -11,9 +11,9 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from siltstone.broker.page_cache import is_cached, read_ahead
 from siltstone.broker.wire import MIN_FRAME_BYTES, BadFrameError
@@ -58,7 +58,8 @@ class Limits(Protocol):
         ...
 
 
-Serve = Callable[[memoryview, "Connection"], "Frame | Awaitable[Frame | None] | None"]
+Waiting = Coroutine[Any, Any, "Frame | None"]
+Serve = Callable[[memoryview, "Connection"], "Frame | Waiting | None"]
 
 
 class Connection:
@@ -82,7 +83,7 @@ class Connection:
         self._end = 0
         self._queue: deque[bytes | memoryview | FileSlice] = deque()
         self._queued_bytes = 0
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[Frame | None] | None = None
         self._reading_ahead: asyncio.Future[None] | None = None
         self._is_reading = False
         self._is_writing = False
@@ -112,7 +113,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Let go of everything; a request that waits is dropped."""
+        """Let go of everything; nobody waits for an answer any more."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -226,7 +227,8 @@ class Connection:
                 if len(answer) > 1:
                     self._maybe_flush()  # It holds files.
             else:
-                self._task = self._loop.create_task(self._finish(answer))
+                self._task = self._loop.create_task(answer)
+                self._task.add_done_callback(self._on_answer)
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _BUSY_BUFFER_BYTES:
@@ -235,24 +237,24 @@ class Connection:
             self._read()
 
     def _refuse(self, reason: object) -> None:
-        """Close for a request that makes no sense; those before it are answered."""
+        """Close for a request that cannot be answered; those before it are."""
         logger.warning("%s: %s: connection closed", self.peer, reason)
         self._maybe_flush()
         self.close()
 
-    async def _finish(self, waiting: Awaitable[Frame | None]) -> None:
-        try:
-            answer = await waiting
-        except BadFrameError as error:
-            self._task = None
-            self._refuse(error)
-            return
-        finally:
-            self._limits.served()
+    def _on_answer(self, task: "asyncio.Task[Frame | None]") -> None:
+        self._limits.served()
         self._task = None
+        if task.cancelled():
+            return
+        error = task.exception()
         if self.is_closed:
             return
+        if error is not None:
+            self._refuse(error)
+            return
         self.used_at = self._loop.time()
+        answer = task.result()
         if answer is not None:
             self._send(answer)
         if self._is_draining and self.is_idle:
@@ -348,7 +350,12 @@ class Connection:
 
         def done(reading: "asyncio.Future[None]") -> None:
             self._reading_ahead = None
-            if not self.is_closed:
+            error = reading.exception()
+            if self.is_closed:
+                return
+            if error is not None:
+                self._refuse(f"{file.path} cannot be read: {error}")
+            else:
                 self._flush()
 
         self._reading_ahead = self._loop.run_in_executor(None, read_ahead, file, position, count)

@@ -1,5 +1,6 @@
 """From a frame to the handler of its API, and from the handler's answer to a frame."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
@@ -8,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.broker.broker import Broker
 from siltstone.broker.command_frames import COMMAND
-from siltstone.broker.connection import Connection, Frame
+from siltstone.broker.connection import Connection, Frame, Waiting
 from siltstone.broker.error_codes import code_of, describe
 from siltstone.broker.handlers import (
     api_versions,
@@ -127,51 +128,67 @@ HANDLERS: Final[Mapping[int, Handler]] = {
 }
 
 
+# Who waits for others, for as long as they like, and may be forgotten with the client.
+_FORGOTTEN: Final = frozenset((FETCH, JOIN_GROUP, SYNC_GROUP, COMMAND))
+
+
 class Dispatcher:
     """Serves the frames of all connections."""
 
     def __init__(self, broker: Broker, metrics: RequestMetrics) -> None:
         self._broker = broker
         self._metrics = metrics
+        self._running: set[asyncio.Future[Answer]] = set()
 
-    def serve(
-        self, frame: memoryview, connection: Connection
-    ) -> Frame | Awaitable[Frame | None] | None:
+    def serve(self, frame: memoryview, connection: Connection) -> Frame | Waiting | None:
         """Answer at once where nothing has to be waited for; else return what to wait for."""
         request = decode(frame, connection.local_host, connection.peer_host)
         started = self._metrics.begin()
         try:
             answer = HANDLERS[request.api_key](self._broker, request)
+            if isinstance(answer, Payload | Mapping) or answer is None:
+                self._metrics.end(request.api_key, started)
+                return _encode(request, answer)
         except BadFrameError:
             raise
         except Exception as error:  # noqa: BLE001 - the edge: one request must not end the others
-            answer = self._failed(request, error)
-        if isinstance(answer, Payload | Mapping) or answer is None:
             self._metrics.end(request.api_key, started)
-            return None if answer is None else encode(request, answer)
+            return _encode_failure(request, error)
+        if request.api_key not in _FORGOTTEN:
+            answer = self._carry_out(answer)
         return self._wait(request, answer, started)
+
+    def _carry_out(self, waiting: Awaitable[Answer]) -> Awaitable[Answer]:
+        """Go on with a request that has begun to change something, also without its client."""
+        task = asyncio.ensure_future(waiting)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return asyncio.shield(task)
 
     async def _wait(
         self, request: Request, waiting: Awaitable[Answer], started: float
     ) -> Frame | None:
         try:
-            answer = await waiting
+            return _encode(request, await waiting)
         except BadFrameError:
             raise
         except Exception as error:  # noqa: BLE001 - the edge, as above
-            answer = self._failed(request, error)
-        self._metrics.end(request.api_key, started)
-        return None if answer is None else encode(request, answer)
+            return _encode_failure(request, error)
+        finally:
+            self._metrics.end(request.api_key, started)
 
-    def _failed(self, request: Request, error: Exception) -> Answer:
-        """Answer a request that failed as a whole; what failed in part says so itself."""
-        code = code_of(error, request)
-        if code is ErrorCode.unknown_server_error:
-            logger.error("%s: %s", request, error)
-        answer = {"error_code": code, "error_message": describe(error)}
-        try:
-            encode(request, answer)
-        except KeyError:
-            # Its answer has no place for an error of the whole.
-            raise BadFrameError(f"{request} failed: {error}") from error
-        return answer
+
+def _encode(request: Request, answer: Answer) -> Frame | None:
+    return None if answer is None else encode(request, answer)
+
+
+def _encode_failure(request: Request, error: Exception) -> Frame:
+    """Answer a request that failed as a whole; what failed in part says so itself."""
+    code = code_of(error, request)
+    if code is ErrorCode.unknown_server_error:
+        logger.error("%s: %s", request, error)
+    try:
+        return encode(request, {"error_code": code, "error_message": describe(error)})
+    except KeyError:
+        # Its answer has no place for an error of the whole.
+        raise BadFrameError(f"{request} failed: {error}") from error
