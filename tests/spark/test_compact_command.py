@@ -368,9 +368,10 @@ def test_a_command_that_is_stopped_on_the_way_leaves_the_log_as_it_was(
         *("--config", f"log.cleaner.io.max.bytes.per.second={rate}"),
     )
     wait_until(lambda: "starting Spark" in command.read() or command.process.poll() is not None)
-    wait_until(lambda: parts_of(log_dir, "orders") != [] or command.process.poll() is not None)
+    # It is read all the while: a terminal that nobody looks at is soon full.
+    wait_until(lambda: "/s" in command.read() or command.process.poll() is not None)  # the rate
     assert command.process.poll() is None, command.read()
-    wait_until(lambda: "/s" in command.read())  # the rate
+    assert parts_of(log_dir, "orders") != []
     wait_until(lambda: f"orders-0 {stage}" in command.read() or command.process.poll() is not None)
     assert command.process.poll() is None, command.read()
     children = list(iter_children(command.process.pid))

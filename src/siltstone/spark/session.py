@@ -4,10 +4,12 @@ A plain context is enough. The engine moves a few packed values per task, for wh
 SQL session on top of them would double the time to the first result.
 """
 
+import importlib
 import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,7 +104,18 @@ def find_or_start_gateway(master: str, conf: Mapping[str, str]) -> Gateway | Non
     if SparkContext._gateway is not None:
         return None
     jvm = launch_driver(master, conf)
-    return None if jvm is None else connect(jvm.wait_for_gateway())
+    if jvm is None:
+        return None
+    _import_pandas()
+    return connect(jvm.wait_for_gateway())
+
+
+def _import_pandas() -> None:
+    """Import while Java starts what PySpark would import with its first call to it."""
+    with warnings.catch_warnings():
+        # Of a pandas that PySpark does not know yet: nothing here is given to it.
+        warnings.simplefilter("ignore", FutureWarning)
+        importlib.import_module("pyspark.testing.utils")
 
 
 def connect(address: GatewayAddress) -> Gateway:
