@@ -232,3 +232,31 @@ def test_topics_are_described_page_by_page(raw: RawClient, make_topic: MakeTopic
         }
 
     assert seen == [(topic, number) for topic in topics for number in range(3)]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_topics_are_not_told_by_id_in_versions_that_have_only_its_field(
+    raw: RawClient, make_topic: MakeTopic, version: int
+) -> None:
+    name = make_topic()
+    topic_id = topic_id_of(raw, name)
+
+    def ask(*topics: dict[str, Any]) -> list[tuple[Any, ErrorCode]]:
+        answer = raw.ask(
+            wire.METADATA,
+            version,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+            **({"include_cluster_authorized_operations": False} if version == 10 else {}),
+        )
+        return [(topic.name, topic.error_code) for topic in answer.topics]
+
+    nameless, by_id = {"topic_id": None, "name": None}, {"topic_id": topic_id, "name": name}
+    plain = {"topic_id": None, "name": name}
+    assert ask(plain, nameless) == [
+        (name, ErrorCode.invalid_request),
+        ("", ErrorCode.invalid_request),
+    ]
+    assert ask(by_id) == [(name, ErrorCode.invalid_request)]
+    assert ask(plain) == [(name, ErrorCode.none)]

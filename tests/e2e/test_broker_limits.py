@@ -4,7 +4,7 @@ import contextlib
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.e2e.test_broker_life import append, create
 from tests.support.serving import RawClient, ServedBroker, frame_of
+from tests.support.waiting import wait_until
 
 SETTINGS = {
     "max.connections": "4",
@@ -154,13 +155,6 @@ def fill_untaken(broker: ServedBroker, topic: str) -> None:
 
 def sockets(broker: ServedBroker) -> set[str]:
     return {handle for handle in broker.open_files() if handle.startswith("socket:")}
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_client_that_never_takes_its_answers_is_closed(broker: ServedBroker) -> None:

@@ -1,7 +1,6 @@
 """Clients that send a request and go away: what they asked for is carried out to its end."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +10,13 @@ from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.e2e.test_broker_life import append, create
 from tests.support.serving import RawClient, ServedBroker
-
-PATIENCE_SECONDS = 60
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[ServedBroker]:
     with ServedBroker(tmp_path / "logs") as broker:
         yield broker.start()
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(0.02)
 
 
 def ask_and_go(broker: ServedBroker, api_key: int, version: int, values: dict[str, object]) -> None:

@@ -6,8 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
@@ -25,6 +23,7 @@ from tests.spark.conftest import Engines
 from tests.support.make_log import HastyDisk
 from tests.support.processes import is_alive, iter_children
 from tests.support.silt_command import Finished, Silt, make_silt
+from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -339,13 +338,6 @@ class OnTerminal:
         with suppress(OSError):  # nothing new, or nobody there any more
             self.seen += os.read(self._master, 1 << 16).decode(errors="replace")
         return self.seen
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

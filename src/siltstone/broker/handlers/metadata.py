@@ -19,6 +19,7 @@ from siltstone.log.topic_store import TopicMetadata
 logger = logging.getLogger(__name__)
 
 _NO_LEADER: Final = -1
+_FIRST_BY_ID: Final = 12  # An earlier one has a field for the id, and Kafka refuses to look at it.
 # Without access control everybody may do everything that a topic, or a cluster, knows.
 _TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -32,10 +33,18 @@ def handle(broker: Broker, request: Request) -> Values | Awaitable[Values]:
     if asked is None or (request.version == 0 and not asked):
         topics = [_describe(broker, request, topic) for topic in broker.manager.topics()]
         return _answer(broker, request, topics)
+    if request.version < _FIRST_BY_ID and any(_is_by_id(topic) for topic in asked):
+        # Topics without a name cannot be told in these versions; all of them are refused.
+        refused = [_missing(topic.name or "", None, ErrorCode.invalid_request) for topic in asked]
+        return _answer(broker, request, refused)
     missing = [topic.name for topic in asked if _may_create(broker, request, topic)]
     if missing:
         return _create_and_answer(broker, request, asked, missing)
     return _answer(broker, request, [_find(broker, request, topic) for topic in asked])
+
+
+def _is_by_id(topic: Any) -> bool:
+    return topic.name is None or getattr(topic, "topic_id", None) is not None
 
 
 async def _create_and_answer(
