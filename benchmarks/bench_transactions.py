@@ -191,13 +191,22 @@ def main() -> None:
         sides = Bench(ours, tools), Bench(kafka, tools)
         for workload in workloads:
             measure(report, workload, sides)
-        perform_count = options.scaled(300_000)
+        perform_count = options.scaled(100_000)
+        warm_up_count = perform_count // 10
         name = "ProducerPerformance, 1 kB, a commit every 100 ms"
         result = report.maybe_measure(
             Case(
                 name=name,
-                ours=Side("silt", partial(sides[0].perform, perform_count)),
-                reference=Side("kafka", partial(sides[1].perform, perform_count)),
+                ours=Side(
+                    "silt",
+                    partial(sides[0].perform, perform_count),
+                    partial(sides[0].perform, warm_up_count),
+                ),
+                reference=Side(
+                    "kafka",
+                    partial(sides[1].perform, perform_count),
+                    partial(sides[1].perform, warm_up_count),
+                ),
                 goal_ratio=1.0,
                 size_bytes=perform_count * len(_VALUE),
                 record_count=perform_count,
