@@ -26,7 +26,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.bench_broker import AnyBroker, create_topic, note
+from benchmarks.bench_broker import note_costs
+from benchmarks.broker_load import AnyBroker, create_topic
 from benchmarks.group_members import MEMBER_COUNT, Bench
 from benchmarks.harness import (
     Case,
@@ -157,7 +158,7 @@ def main() -> None:
                 ),
                 _ROUNDS,
             )
-            note(report, row, result)
+            note_costs(report, result, {})
         ours.stop()
         kafka.stop()
         measure_loading(report, options, directory)

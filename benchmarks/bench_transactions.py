@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
 
-from benchmarks.bench_broker import AnyBroker, cpu_seconds, create_topic, delete_topic, note
+from benchmarks.bench_broker import note_costs
+from benchmarks.broker_load import AnyBroker, cpu_seconds, create_topic, delete_topic
 from benchmarks.harness import (
     Case,
     Report,
@@ -116,7 +117,7 @@ class Bench:
             *("--topic", topic, "--num-records", str(record_count), "--record-size", "1000"),
             *("--throughput", "-1", "--transactional-id", topic),
             *("--transaction-duration-ms", "100"),
-            "--producer-props",
+            "--command-property",
             f"bootstrap.servers={self._broker.bootstrap}",
             heap="1g",
             full_speed=True,
@@ -214,7 +215,7 @@ def main() -> None:
             ),
             3,
         )
-        note(report, name, result)
+        note_costs(report, result, {})
         report.write()
 
 
@@ -231,7 +232,7 @@ def measure(report: Report, workload: Workload, sides: tuple[Bench, Bench]) -> N
         ),
         3,
     )
-    note(report, workload.name, result)
+    note_costs(report, result, {})
 
 
 if __name__ == "__main__":
