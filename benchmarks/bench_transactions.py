@@ -192,7 +192,7 @@ def main() -> None:
         sides = Bench(ours, tools), Bench(kafka, tools)
         for workload in workloads:
             measure(report, workload, sides)
-        perform_count = options.scaled(100_000)
+        perform_count = options.scaled(50_000)
         warm_up_count = perform_count // 10
         name = "ProducerPerformance, 1 kB, a commit every 100 ms"
         result = report.maybe_measure(
@@ -213,7 +213,7 @@ def main() -> None:
                 record_count=perform_count,
                 touch_bytes=perform_count * len(_VALUE),
             ),
-            3,
+            2,
         )
         note_costs(report, result, {})
         report.write()
