@@ -152,17 +152,22 @@ class Rows:
             reference=Side("kafka", partial(run, self._kafka), _nothing),
             **numbers,
         )
-        result = self._report.maybe_measure(case, _ROUNDS)
-        if result is not None:
-            costs = compare_costs(result, cost_goals)
-            self._report.notes.setdefault("costs", {})[name] = costs
-            for cost, values in costs.items():
-                print(f"  {cost}: {format_cost(values)}", flush=True)
-            self._report.write()
+        note_costs(self._report, self._report.maybe_measure(case, _ROUNDS), cost_goals)
 
 
 def _nothing() -> None:
     """Stand for a warm-up: both brokers were warmed before the first row."""
+
+
+def note_costs(report: Report, result: CaseResult | None, goals: Mapping[str, float]) -> None:
+    """Write down what a row cost both sides, if it was measured."""
+    if result is None:
+        return
+    costs = compare_costs(result, goals)
+    report.notes.setdefault("costs", {})[result.name] = costs
+    for cost, values in costs.items():
+        print(f"  {cost}: {format_cost(values)}", flush=True)
+    report.write()
 
 
 def compare_costs(result: CaseResult, goals: Mapping[str, float]) -> dict[str, Any]:
@@ -171,7 +176,7 @@ def compare_costs(result: CaseResult, goals: Mapping[str, float]) -> dict[str, A
     for name in _COSTS:
         sides: dict[str, list[float]] = {"silt": [], "kafka": []}
         for run in result.runs:
-            if name in run.details:
+            if run.round and name in run.details:
                 sides[run.side].append(run.details[name])
         if not all(sides.values()):
             continue

@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
 
-from benchmarks.bench_broker import AnyBroker, cpu_seconds, create_topic, delete_topic, note
+from benchmarks.bench_broker import note_costs
+from benchmarks.broker_load import AnyBroker, cpu_seconds, create_topic, delete_topic
 from benchmarks.harness import (
     Case,
     Report,
@@ -116,7 +117,7 @@ class Bench:
             *("--topic", topic, "--num-records", str(record_count), "--record-size", "1000"),
             *("--throughput", "-1", "--transactional-id", topic),
             *("--transaction-duration-ms", "100"),
-            "--producer-props",
+            "--command-property",
             f"bootstrap.servers={self._broker.bootstrap}",
             heap="1g",
             full_speed=True,
@@ -191,21 +192,30 @@ def main() -> None:
         sides = Bench(ours, tools), Bench(kafka, tools)
         for workload in workloads:
             measure(report, workload, sides)
-        perform_count = options.scaled(300_000)
+        perform_count = options.scaled(50_000)
+        warm_up_count = perform_count // 10
         name = "ProducerPerformance, 1 kB, a commit every 100 ms"
         result = report.maybe_measure(
             Case(
                 name=name,
-                ours=Side("silt", partial(sides[0].perform, perform_count)),
-                reference=Side("kafka", partial(sides[1].perform, perform_count)),
+                ours=Side(
+                    "silt",
+                    partial(sides[0].perform, perform_count),
+                    partial(sides[0].perform, warm_up_count),
+                ),
+                reference=Side(
+                    "kafka",
+                    partial(sides[1].perform, perform_count),
+                    partial(sides[1].perform, warm_up_count),
+                ),
                 goal_ratio=1.0,
                 size_bytes=perform_count * len(_VALUE),
                 record_count=perform_count,
                 touch_bytes=perform_count * len(_VALUE),
             ),
-            3,
+            2,
         )
-        note(report, name, result)
+        note_costs(report, result, {})
         report.write()
 
 
@@ -222,7 +232,7 @@ def measure(report: Report, workload: Workload, sides: tuple[Bench, Bench]) -> N
         ),
         3,
     )
-    note(report, workload.name, result)
+    note_costs(report, result, {})
 
 
 if __name__ == "__main__":

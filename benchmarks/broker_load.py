@@ -291,17 +291,28 @@ class BrokerLoad:
         return offset
 
     def _create(self, partitions: int, config: Mapping[str, str] | None = None) -> str:
-        """Create a topic, wait until it can be written to, and return its name."""
+        """Create the next topic, and return its name."""
         self._number += 1
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        new = NewTopic(self._topic, partitions, 1, config=dict(config or {}))
-        admin.create_topics([new])[self._topic].result(30)
-        time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
-        return self._topic
+        return create_topic(self._broker, self._topic, partitions, config)
 
     def _delete(self, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
-        admin.delete_topics([topic])[topic].result(30)
+        delete_topic(self._broker, topic)
+
+
+def create_topic(
+    broker: AnyBroker, topic: str, partitions: int, config: Mapping[str, str] | None = None
+) -> str:
+    """Create a topic, wait until it can be written to, and return its name."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    admin.create_topics([new])[topic].result(30)
+    time.sleep(0.5)  # Until a real Kafka leads all of its partitions.
+    return topic
+
+
+def delete_topic(broker: AnyBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def produce_frame(topic: str, batch: bytes) -> bytes:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.bench_broker import AnyBroker, cpu_seconds
+from benchmarks.broker_load import AnyBroker, cpu_seconds
 from benchmarks.harness import Work, WrongAnswerError
 from siltstone.broker import wire
 from tests.support.serving import RawClient

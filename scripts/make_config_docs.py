@@ -60,8 +60,7 @@ taken as well. Some change without a restart, as in Kafka: the topic defaults, a
 _WITHOUT_EFFECT: Final = """
 ## Taken, and without effect
 
-Settings of Kafka's that have nothing to act on here, so that a `server.properties` can stay as
-it is:
+Settings of Kafka's that have nothing to act on here: a `server.properties` can stay as it is.
 
 """
 

@@ -199,22 +199,26 @@ class TestMaintenance:
         manager.run_maintenance()
         assert not (dirs[0] / "a-0" / f"{0:020d}.log.deleted").exists()
 
+    @pytest.mark.parametrize("expiration_ms", [24 * HOUR_MS, 5_000])
     def test_silent_producers_are_forgotten(
-        self, open_manager: OpenManager, clock: ManualClock
+        self, dirs: list[Path], clock: ManualClock, expiration_ms: int
     ) -> None:
-        manager = open_manager()
-        manager.create_topic("a", 1)
-        log = manager.get_log(TopicPartition("a", 0))
-        log.append(
-            build_batch(
-                parse_records("k=1", START_MS), producer_id=1, producer_epoch=0, base_sequence=0
+        with LogManager(dirs[:1], clock=clock, producer_expiration_ms=expiration_ms) as manager:
+            manager.create_topic("a", 1)
+            log = manager.get_log(TopicPartition("a", 0))
+            log.append(
+                build_batch(
+                    parse_records("k=1", START_MS), producer_id=1, producer_epoch=0, base_sequence=0
+                )
             )
-        )
 
-        clock.advance_ms(24 * HOUR_MS)
-        manager.run_maintenance()
+            clock.advance_ms(expiration_ms - 1)
+            manager.run_maintenance()
+            assert list(log.producer_state.entries) == [1]
 
-        assert dict(log.producer_state.entries) == {}
+            clock.advance_ms(1)
+            manager.run_maintenance()
+            assert dict(log.producer_state.entries) == {}
 
 
 class TestOwnership:

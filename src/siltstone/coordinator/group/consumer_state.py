@@ -45,6 +45,7 @@ from siltstone.coordinator.state_topic import KeyedValue
 _MAX_REGEX_LENGTH: Final = 1000
 # Before anybody is in it, as in Kafka; the first member raises it.
 _FIRST_EPOCH: Final = 1
+_NOTHING_SAID: Final = (None,) * 5
 
 
 class Heartbeat(NamedTuple):
@@ -74,11 +75,8 @@ class Heartbeat(NamedTuple):
     @property
     def tells_nothing(self) -> bool:
         """Whether the client says no more than that it lives, and what it has."""
-        return (
-            self.topics is self.regex is self.assignor is self.classic is None
-            and self.rack_id is None
-            and self.rebalance_timeout_ms is None
-        )
+        said = (self.topics, self.regex, self.assignor, self.classic, self.rack_id)
+        return said == _NOTHING_SAID and self.rebalance_timeout_ms is None
 
 
 class HeartbeatAnswer(NamedTuple):

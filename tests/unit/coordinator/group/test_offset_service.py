@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,11 +12,13 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
 from siltstone.coordinator.group.config import GroupConfig
+from siltstone.coordinator.group.consumer_state import Heartbeat
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import ClientOrigin, ProtocolOffer
 from siltstone.coordinator.group.offset_service import Committer, NewOffset, OffsetCoordinator
 from siltstone.coordinator.group.records import OffsetKey
 from siltstone.coordinator.group.registry import GroupRegistry
+from siltstone.coordinator.group.service import GroupCoordinator
 from siltstone.coordinator.group.topics import TopicInfo
 from siltstone.coordinator.state_topic import StateTopic, StateTopicConfig, TransactionalProducer
 from siltstone.log.log_manager import LogManager
@@ -215,3 +218,22 @@ def test_offsets_of_a_topic_go_with_it(coordinated: Coordinated) -> None:
     coordinated.restart()
 
     assert (coordinated.find("g"), coordinated.find("g", "u")) == (None, 2)
+
+
+def test_the_consumer_protocol_is_refused_where_it_is_not_enabled(
+    coordinated: Coordinated,
+) -> None:
+    members = GroupCoordinator(
+        GroupRegistry(
+            coordinated.registry.topic,
+            coordinated.clock,
+            FixedTopics(),
+            lambda: replace(GROUPS, group_coordinator_rebalance_protocols="classic"),
+        )
+    )
+
+    with pytest.raises(GroupError, match="the consumer protocol is not enabled") as caught:
+        members.consumer_heartbeat("g", Heartbeat("m", 0, ClientOrigin("c", "/h")))
+
+    assert caught.value.code == ErrorCode.unsupported_version
+    assert members.registry.groups == {}
