@@ -41,5 +41,8 @@ def test_a_broker_tells_how_it_is(tmp_path: Path) -> None:
     requests = families["kafka_network_requestmetrics_totaltime_seconds"].samples
     counts = {s.labels["request"]: s.value for s in requests if s.name.endswith("_count")}
     assert counts == {"create_topics": 1, "produce": 3}
-    assert families["kafka_log_logcleaner_deadthreadcount"].samples[0].value == 0
+    assert families["kafka_log_log_numlogsegments"].samples[0].value == 1
+    stems = ("max_clean_time_secs", "max_buffer_utilization_percent", "cleaner_recopy_percent")
+    for stem in (*stems, "max_compaction_delay_secs", "deadthreadcount"):
+        assert families[f"kafka_log_logcleaner_{stem}"].samples[0].value == 0
     assert families["kafka_server_socket_server_connection_count"].samples[0].value == 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol
 
+from siltstone.broker.compiler_memory import release_compiler
 from siltstone.broker.config import BrokerConfig
 from siltstone.broker.engine_process import Work
 from siltstone.broker.pass_figures import PassFigures, recall_figures
@@ -264,6 +265,7 @@ class Cleaner:
         self.uncleanable.pop(plan.partition, None)
         figures = self.figures.setdefault(plan.partition, PassFigures())
         figures.note(plan, result, self._clock.now_ms())
+        release_compiler()  # Its first key index has brought it in.
 
     def _failed(self, partition: TopicPartition, error: SiltstoneError) -> None:
         before = self.uncleanable.get(partition)

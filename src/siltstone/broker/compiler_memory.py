@@ -1,7 +1,8 @@
 """Give back the memory of the kernels' compiler once all kernels are there.
 
-Loading compiled kernels brings in LLVM, 70 MB of code that nobody calls afterwards. The kernel may
-have these pages back; should they be needed after all, they are read from the file again.
+A broker starts without it. Key indexes after a pass need it, as everything does where no kernels
+can be stored: that brings in LLVM, 70 MB of code that nobody calls afterwards. The kernel may have
+these pages back; should they be needed after all, they are read from the file again.
 """
 
 import contextlib

@@ -7,6 +7,7 @@ from typing import Final
 
 from siltstone.broker.broker import Broker
 from siltstone.broker.config import BrokerConfig
+from siltstone.broker.room import make_room_for_states
 
 logger = logging.getLogger(__name__)
 
@@ -14,6 +15,7 @@ _LONGEST_SLEEP_MS: Final = 3_600_000
 _DELETION_MS: Final = (
     1_000  # Deletions have delays of their own; this is how exactly they are kept.
 )
+_ROOM_MS: Final = 1_000
 
 
 class Maintenance:
@@ -28,6 +30,7 @@ class Maintenance:
         manager = self._broker.manager
         self._every(lambda: self._config.log_retention_check_interval_ms, manager.run_maintenance)
         self._every(lambda: _DELETION_MS, manager.delete_due_files)
+        self._every(lambda: _ROOM_MS, lambda: make_room_for_states(manager))
         self._every(
             lambda: self._config.log_flush_offset_checkpoint_interval_ms, manager.checkpoint
         )

@@ -47,7 +47,8 @@ class Partition:
         config = log.config
         active = log.segments.active
         return (
-            active.size_bytes + size_bytes > config.segment_bytes
+            log.is_busy
+            or active.size_bytes + size_bytes > config.segment_bytes
             or active.is_index_full
             or config.flush_messages != MAX_LONG
             or config.compression_type is not None

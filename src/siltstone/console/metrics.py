@@ -86,12 +86,16 @@ class BrokerCollector(Collector):
         start = GaugeMetricFamily(
             "kafka_log_log_logstartoffset", "The lowest offset that is served.", labels=_PARTITION
         )
+        segments = GaugeMetricFamily(
+            "kafka_log_log_numlogsegments", "Segments of a log.", labels=_PARTITION
+        )
         for partition, log in sorted(self._running.broker.manager.logs.items()):
             labels = [partition.topic, str(partition.partition)]
             size.add_metric(labels, log.size_bytes)
+            segments.add_metric(labels, len(log.segments))
             end.add_metric(labels, log.log_end_offset)
             start.add_metric(labels, log.log_start_offset)
-        yield from (size, end, start)
+        yield from (size, end, start, segments)
 
     def _cleaner(self) -> Iterator[Metric]:
         cleaner = self._running.cleaner
@@ -171,6 +175,11 @@ class BrokerCollector(Collector):
             "kafka_log_logcleaner_cleaner_recopy_percent",
             "Bytes that the last passes wrote, of those that they read.",
             100 * sum(last.bytes_written for _, last in lasts) / read if read else 0,
+        )
+        yield GaugeMetricFamily(
+            "kafka_log_logcleaner_max_buffer_utilization_percent",
+            "Always 0: the keys of a pass have no buffer of a fixed size that could be full.",
+            0,
         )
         yield from self._last_passes(lasts)
 

@@ -140,16 +140,20 @@ class LocalLog:
 
     def must_roll(self, size_bytes: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
         """Say whether an append of so many bytes needs a new segment first."""
-        active = self.segments.active
-        used_bytes = active.size_bytes
         newest_ms = headers[0].max_timestamp_ms
         if len(headers) > 1:
             newest_ms = max(header.max_timestamp_ms for header in headers)
+        return self.is_full_for(size_bytes, newest_ms, now_ms) or not self.segments.active.fits(
+            headers[-1].last_offset
+        )
+
+    def is_full_for(self, size_bytes: int, newest_ms: int, now_ms: int) -> bool:
+        """Say whether the active segment has no room for so many bytes, or is too old for them."""
+        active = self.segments.active
         return (
-            used_bytes + size_bytes > self._config.segment_bytes
+            active.size_bytes + size_bytes > self._config.segment_bytes
             or self.is_over_age(newest_ms, now_ms)
             or active.is_index_full
-            or not active.fits(headers[-1].last_offset)
         )
 
     def is_idle_and_old(self) -> bool:

@@ -135,7 +135,7 @@ class LogManager:
             raise UsageError(f"a topic needs at least 1 partition, got {partition_count}")
         with self._lock:
             existing = self._topics.get(topic)
-            if existing is not None and not self._is_abandoned(existing):
+            if existing is not None and not self._is_cut_short(topic, partition_count):
                 raise TopicExistsError(topic)
             topic_id = TopicId.random() if existing is None else existing.topic_id
             metadata = TopicMetadata(topic, topic_id, partition_count, config)
@@ -365,16 +365,20 @@ class LogManager:
         self._topics[metadata.topic] = metadata
         return metadata
 
-    def _is_abandoned(self, metadata: TopicMetadata) -> bool:
-        """Say whether a crash cut a topic's creation short: not in the store, and empty.
+    def _is_cut_short(self, topic: str, partition_count: int) -> bool:
+        """Say whether a crash may have cut short the creation of just this topic.
 
-        Some of its partitions may be missing, but not because a directory is.
+        Then it is not in the store, and what there is of it is empty and no more than is wanted.
+        Of a log that is damaged, or whose directory is offline, nobody knows whether it is empty.
         """
-        logs = [log for p, log in self.logs.items() if p.topic == metadata.topic]
-        return (
-            self._store.find(metadata.topic) is None
-            and not self.offline
-            and not any(log.log_end_offset for log in logs)
+        if self._store.find(topic) is not None or self.offline:
+            return False
+        if any(p.topic == topic for d in self.directories for p in d.damaged):
+            return False
+        return all(
+            log.log_end_offset == 0 and partition.partition < partition_count
+            for partition, log in self.logs.items()
+            if partition.topic == topic
         )
 
 

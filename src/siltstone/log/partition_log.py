@@ -252,6 +252,21 @@ class PartitionLog:
         """Say whether an append of records up to this time begins a new segment, by its age."""
         return self._local.is_over_age_for(newest_ms)
 
+    def is_full_for(self, size_bytes: int) -> bool:
+        """Say whether an append of so many bytes, now, begins a new segment."""
+        now_ms = self._clock.now_ms()
+        # A new segment in place of one that is empty would have no more room.
+        return self.segments.active.size_bytes > 0 and self._local.is_full_for(
+            size_bytes, now_ms, now_ms
+        )
+
+    def roll_ahead(self, size_bytes: int) -> None:
+        """Roll if an append of so many bytes would, so that it need not wait for the disk."""
+        self.flush()  # Most of it without the lock: appends and reads go on.
+        with self._lock:
+            if self._local.is_writable and self.is_full_for(size_bytes):
+                self.roll()
+
     def maybe_roll_idle(self) -> bool:
         """Roll the active segment if it is over age, even if nobody appends any more.
 
@@ -435,6 +450,21 @@ class PartitionLog:
     def _remove(self, segment: Segment) -> None:
         snapshot = self._snapshots.mark_deleted(segment.base_offset)
         self._local.remove(segment, [] if snapshot is None else [snapshot])
+
+    # Who else works on it
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread holds the log still, and may wait for the disk meanwhile."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            return False
+        return True
+
+    def wait_until_free(self) -> None:
+        """Return when no other thread holds the log still."""
+        with self._lock:
+            pass
 
     # Swapping in what a pass wrote
 

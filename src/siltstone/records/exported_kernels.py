@@ -125,7 +125,13 @@ def index_records(
     )
 
 
-EXPORTED: Final = (is_usual_batch, check_records, walk_batches, index_batches, index_records)
+EXPORTED: Final[tuple[Any, ...]] = (
+    is_usual_batch,
+    check_records,
+    walk_batches,
+    index_batches,
+    index_records,
+)
 
 
 def compile_kernels() -> dict[str, tuple[str, bytes]]:

@@ -179,9 +179,8 @@ def _make_room(batches: Batches, payload_bytes: "NDArray[Any]") -> Records | Non
 def is_usual_batch(data: Buffer, needs_keys: bool, oldest_ms: int, newest_ms: int) -> bool:
     """Say whether a producer's batch can be appended as it is: see the kernel of that name."""
     kernels = _kernels.get()
-    if _kernels.needs_arrays:
-        data = as_bytes(data)
-    usual: bool = kernels.is_usual_batch(data, needs_keys, oldest_ms, newest_ms)
+    array: Any = as_bytes(data) if _kernels.needs_arrays else data
+    usual: bool = kernels.is_usual_batch(array, needs_keys, oldest_ms, newest_ms)
     return usual
 
 

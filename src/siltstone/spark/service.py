@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from functools import partial
-from typing import IO
+from typing import IO, Final
 
 from siltstone.broker.engine_process import Work, read_message, write_message
 from siltstone.cleaner.outcome import PassOutcome
@@ -15,10 +15,14 @@ from siltstone.errors import EngineError, SiltstoneError
 from siltstone.spark.engine import SparkEngine
 from siltstone.spark.session import DEFAULT_MASTER, Session
 
+_NICENESS: Final = 10
+
 
 def main() -> None:
     """Run plans until nobody sends any."""
     master = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_MASTER
+    # On a machine that is busy the broker comes first: who produces waits for it, nobody for this.
+    os.nice(_NICENESS)
     # Whatever Spark prints must not get between the outcomes.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,5 +1,6 @@
 """Which appends may run on the event loop."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,3 +44,27 @@ def test_old_records_stay_on_the_event_loop_whatever_the_clock_says(
     clock.advance_ms(10 * HOUR_MS)
 
     assert not partition.leaves_loop(batch_of(first_ms + 1))
+
+
+def test_an_append_to_a_log_that_another_thread_holds_leaves_the_event_loop(
+    partition: Partition, clock: ManualClock
+) -> None:
+    batch = batch_of(clock.now_ms())
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with partition.log.exclusively():
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+
+    assert partition.log.is_busy
+    assert partition.leaves_loop(batch)
+
+    over.set()
+    thread.join()
+    partition.log.wait_until_free()
+    assert not partition.leaves_loop(batch)

@@ -9,6 +9,7 @@ from siltstone.errors import (
     ConfigError,
     CorruptCheckpointError,
     LogDirOfflineError,
+    StorageError,
     TopicExistsError,
     UnknownSettingError,
     UnknownTopicError,
@@ -155,6 +156,39 @@ class TestTopics:
         assert again.topic_id == created.topic_id
         assert manager.partitions("orders") == [0, 1]
         assert manager.config("orders").segment_ms == 2_000
+
+    def test_a_topic_with_more_than_is_wanted_was_not_cut_short(
+        self, open_manager: OpenManager, dirs: list[Path]
+    ) -> None:
+        manager = open_manager()
+        manager.create_topic("orders", 3)
+        crash(manager)
+        (dirs[0] / "silt-topics.json").unlink()  # as in a directory of Kafka's
+
+        manager = open_manager()
+
+        with pytest.raises(TopicExistsError):
+            manager.create_topic("orders", 2)
+        assert manager.partitions("orders") == [0, 1, 2]
+
+    def test_a_topic_with_a_damaged_log_was_not_cut_short(
+        self, open_manager: OpenManager, dirs: list[Path]
+    ) -> None:
+        manager = open_manager()
+        manager.create_topic("orders", 2)
+        append(manager, "orders", "a=1", partition=1)
+        manager.close()
+        (dirs[0] / "silt-topics.json").unlink()
+        with (dirs[0] / "orders-1" / f"{0:020d}.log").open("r+b") as file:
+            file.seek(16)
+            file.write(b"\x09")  # no magic that anybody knows
+
+        manager = open_manager()
+
+        with pytest.raises(StorageError):
+            manager.get_log(TopicPartition("orders", 1))
+        with pytest.raises(TopicExistsError):
+            manager.create_topic("orders", 2)
 
 
 class TestSettings:

@@ -19,6 +19,7 @@ from siltstone.broker.leadership import check_leader_epoch, find_divergence
 from siltstone.broker.messages import milliseconds
 from siltstone.broker.partitions import Partition
 from siltstone.broker.wire import Payload, Request
+from siltstone.log.partition_log import PartitionLog
 from siltstone.log.reading import Isolation
 from siltstone.records.compression import Codec
 
@@ -58,19 +59,30 @@ def handle(broker: Broker, request: Request) -> Payload | Awaitable[Payload]:
         return encode_fetched([], request.version, error_code=int(error.code))
     found = _look(broker, fetch)
     wait_ms = milliseconds(body.max_wait)
-    if found.size_bytes >= fetch.min_bytes or found.has_error or not fetch.wanted or wait_ms <= 0:
+    if not isinstance(found, PartitionLog) and (_is_enough(fetch, found) or wait_ms <= 0):
         return _answer(fetch, found)
     return _wait(broker, fetch, found, wait_ms / 1000)
 
 
-async def _wait(broker: Broker, fetch: _Fetch, found: _Found, wait_seconds: float) -> Payload:
+def _is_enough(fetch: _Fetch, found: _Found) -> bool:
+    return found.size_bytes >= fetch.min_bytes or found.has_error or not fetch.wanted
+
+
+async def _wait(
+    broker: Broker, fetch: _Fetch, found: _Found | PartitionLog, wait_seconds: float
+) -> Payload:
     deadline = asyncio.get_running_loop().time() + wait_seconds
-    while not found.has_error and found.size_bytes < fetch.min_bytes:
+    if isinstance(found, PartitionLog):
+        found = await _look_when_free(broker, fetch, found)
+    while wait_seconds > 0 and not _is_enough(fetch, found):
         needs_bytes = fetch.min_bytes - found.size_bytes
         if fetch.isolation is Isolation.COMMITTED:
             needs_bytes = 0  # A marker of a few bytes may set many free.
         in_time = await broker.purgatory.wait(found.partitions, needs_bytes, deadline)
-        found = _look(broker, fetch)
+        seen = _look(broker, fetch)
+        found = (
+            await _look_when_free(broker, fetch, seen) if isinstance(seen, PartitionLog) else seen
+        )
         if not in_time:
             break
     return _answer(fetch, found)
@@ -129,8 +141,18 @@ def _iter_forgotten(topics: Iterable[Any], uses_ids: bool) -> Iterable[tuple[obj
             yield (topic.topic_id if uses_ids else topic.topic, number)
 
 
-def _look(broker: Broker, fetch: _Fetch) -> _Found:
-    """Read from all partitions, in order, as much as the limits allow."""
+async def _look_when_free(broker: Broker, fetch: _Fetch, busy: PartitionLog) -> _Found:
+    """Let others be served until those who hold a log still have done with the disk."""
+    while True:
+        await broker.blocking(busy.wait_until_free)
+        found = _look(broker, fetch)
+        if not isinstance(found, PartitionLog):
+            return found
+        busy = found
+
+
+def _look(broker: Broker, fetch: _Fetch) -> _Found | PartitionLog:
+    """Read from all partitions, in order, as much as the limits allow; or return a busy log."""
     answers: list[tuple[Wanted, Fetched]] = []
     partitions = []
     left_bytes = fetch.max_bytes
@@ -139,6 +161,8 @@ def _look(broker: Broker, fetch: _Fetch) -> _Found:
     for wanted in fetch.wanted:
         try:
             partition = _get_partition(broker, wanted)
+            if partition.log.is_busy:
+                return partition.log
             # The very first batch comes whole, or a large one would never get through.
             fetched = _read(partition, wanted, fetch, left_bytes, min_one_batch=not size_bytes)
         except Exception as error:  # noqa: BLE001 - one partition must not stop the others

@@ -1,7 +1,7 @@
 """The transactional APIs: who writes in which transaction, and how it ends."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import code_of
 from siltstone.broker.messages import Values, milliseconds
+from siltstone.broker.room import with_room
 from siltstone.broker.wire import Request
 from siltstone.coordinator.state_topic import CONSUMER_OFFSETS
 from siltstone.coordinator.transaction.errors import TransactionError
@@ -156,8 +157,18 @@ async def handle_add_offsets(broker: Broker, request: Request) -> Values:
     return {}
 
 
-def handle_end(broker: Broker, request: Request) -> Values:
+def handle_end(broker: Broker, request: Request) -> Values | Awaitable[Values]:
     """Commit or abort."""
+    try:
+        known = broker.coordinators.transactions.find(request.body.transactional_id)
+    except TransactionError as error:
+        return {"error_code": _code(error, request, _FENCING)}
+    return with_room(
+        broker, () if known is None else known.partitions, lambda: _end(broker, request)
+    )
+
+
+def _end(broker: Broker, request: Request) -> Values:
     body = request.body
     raises_epoch = request.version >= _FIRST_RAISING_EPOCHS
     try:
@@ -172,8 +183,18 @@ def handle_end(broker: Broker, request: Request) -> Values:
     return {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
 
 
-def handle_write_markers(broker: Broker, request: Request) -> Values:
+def handle_write_markers(broker: Broker, request: Request) -> Values | Awaitable[Values]:
     """Write markers as told, whatever the coordinator knows: for another one, or for a tool."""
+    marked = {
+        TopicPartition(topic.name, number)
+        for asked in request.body.markers
+        for topic in asked.topics
+        for number in topic.partition_indexes
+    }
+    return with_room(broker, marked, lambda: _write_markers(broker, request))
+
+
+def _write_markers(broker: Broker, request: Request) -> Values:
     results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for asked in request.body.markers:
         ending = Ending(
