@@ -1,4 +1,4 @@
-"""Views in stages, however the log is cut, against a dict and against the view in one go."""
+"""Views in stages, by however many threads, against a dict and against the view in one go."""
 
 import random
 from itertools import pairwise
@@ -16,7 +16,7 @@ from siltstone.log.log_reader import LogReader
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from siltstone.table.reference import plain_view
-from siltstone.table.request import View, ViewRequest, resolve_bounds
+from siltstone.table.request import View, ViewRequest
 from siltstone.table.snapshot import LogSnapshot, open_snapshot
 from siltstone.table.stages import Winners, find_winners, read_share, share_out
 from siltstone.table.views import read_view
@@ -65,15 +65,10 @@ def test_a_view_in_stages_has_the_records_that_a_dict_would_have(seed: int, tmp_
         for _ in range(6):
             snapshot = open_snapshot(reader, PARTITION)
             request = random_request(rng, snapshot)
-            bounds = resolve_bounds(snapshot, request)
-            inside = range(bounds.start_offset + 1, bounds.end_offset)
-            cuts = sorted(rng.sample(inside, min(len(inside), rng.randrange(5))))
             expected = [(r.offset, r.key, r.value) for r in plain_view(snapshot, request)]
 
             try:
-                winners = find_winners(
-                    reader, PARTITION, request, [bounds.start_offset, *cuts], rng.randint(1, 3)
-                )
+                winners = find_winners(snapshot, request, rng.randint(1, 3))
             except NotExactError:
                 with pytest.raises(NotExactError):
                     read_view(snapshot, request)
@@ -106,7 +101,8 @@ def test_a_share_of_which_a_record_has_gone_is_refused(tmp_path: Path) -> None:
         for number in range(6):
             log.append(build_batch([Record(0, 0, b"%d" % number, b"v")]))
     request = ViewRequest(view=View.LATEST)
-    winners = find_winners(LogReader([tmp_path]), partition, request, [0], 1)
+    snapshot = open_snapshot(LogReader([tmp_path]), partition)
+    winners = find_winners(snapshot, request, 1)
     assert winners.offsets.tolist() == list(range(6))
 
     with LogManager([tmp_path]) as manager:

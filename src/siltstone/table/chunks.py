@@ -36,8 +36,9 @@ def iter_chunks(
     *,
     check_crc: bool,
     gaps: "GapFinder | None" = None,
+    chunk_bytes: int = cleaner_chunks.CHUNK_BYTES,
 ) -> Iterator[FileChunk]:
-    """Yield what lies between the bounds; a chunk is valid until the next one is taken."""
+    """Yield what lies between the bounds."""
     is_committed = request.effective_isolation is Isolation.COMMITTED
     modes = TrackedModes(snapshot.aborted if is_committed else ())
     for segment in snapshot.segments:
@@ -50,6 +51,7 @@ def iter_chunks(
             segment.size_bytes,
             modes,
             is_sealed=is_sealed,
+            chunk_bytes=chunk_bytes,
         ):
             if check_crc:
                 check_chunk(segment.file, chunk)

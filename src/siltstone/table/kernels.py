@@ -14,6 +14,7 @@ from siltstone.records.kernels import read_record, read_varint
 from siltstone.records.layout import HEADER_SIZE, TIMESTAMP_TYPE_BIT
 
 _MAX_VARINT_BYTES: Final = 5
+_MAX_VARLONG_BYTES: Final = 10
 
 
 @njit(cache=True, nogil=True)
@@ -80,20 +81,13 @@ def fill_columns(
             next_wanted += 1
         for _ in range(batch.record_count):
             start = position
-            is_taken = stays.size == 0 or stays[number]
-            number += 1
-            if not is_taken or wanted.size > 0:
-                # Most of these are only stepped over.
-                position, offset_delta, _, _, _ = read_short_record(data, start, end)
-                if position < 0:
-                    position, _, offset_delta, _, _, _, _ = read_record(data, start, end)
-                offset = batch.base_offset + offset_delta
-                if wanted.size > 0:
-                    while next_wanted < wanted.size and wanted[next_wanted] < offset:
-                        next_wanted += 1
-                    is_taken = next_wanted < wanted.size and wanted[next_wanted] == offset
-            timestamp_delta = key_position = key_length = value_length = np.int64(0)
-            if is_taken:
+            position, offset_delta, key_position, key_length, value_length = read_short_record(
+                data, start, end
+            )
+            timestamp_delta = np.int64(0)
+            value_start = position - 1 - value_length  # The count of headers, none, comes after it.
+            is_short = position >= 0
+            if not is_short:
                 (
                     position,
                     timestamp_delta,
@@ -106,9 +100,23 @@ def fill_columns(
             if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
                 return row, i
             previous_delta = offset_delta
+            offset = batch.base_offset + offset_delta
+            is_taken = stays.size == 0 or stays[number]
+            number += 1
+            if wanted.size > 0:
+                while next_wanted < wanted.size and wanted[next_wanted] < offset:
+                    next_wanted += 1
+                is_taken = next_wanted < wanted.size and wanted[next_wanted] == offset
             if not is_taken:
                 continue
-            offsets[row] = batch.base_offset + offset_delta
+            after_key = key_position + max(key_length, 0)
+            if is_short:
+                # After the length, of one byte or two, and the attributes.
+                at = start + (3 if data[start] & 0x80 else 2)
+                timestamp_delta, _ = read_varint(data, at, end, _MAX_VARLONG_BYTES)
+            else:
+                _, value_start = read_varint(data, after_key, end, _MAX_VARINT_BYTES)
+            offsets[row] = offset
             timestamps_ms[row] = (
                 batch.max_timestamp_ms
                 if log_append_time
@@ -116,13 +124,10 @@ def fill_columns(
             )
             is_null[0, row] = key_length < 0
             is_null[1, row] = value_length < 0
-            after_key = key_position
             if key_length > 0:
                 copy_bytes(keys, key_at, data, key_position, key_length)
                 key_at += key_length
-                after_key += key_length
             if value_length > 0:
-                _, value_start = read_varint(data, after_key, end, _MAX_VARINT_BYTES)
                 copy_bytes(values, value_at, data, value_start, value_length)
                 value_at += value_length
             row += 1

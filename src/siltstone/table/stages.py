@@ -1,21 +1,20 @@
-"""`latest` and `changes` of one partition by many tasks: keys travel, values stay.
+"""`latest` and `changes` of one partition by many tasks: keys are entered once, values read once.
 
-    index     a slice of the log each       finds the last record of every key *there*
-    resolve   a range of hashes each        finds the last record of every key over all slices
-    read      a share of the records each   copies out what was found
+    index   chunks of the log, by threads of one process   find the last record of every key
+    read    a share of the records each, by tasks          copies out what was found
 
-Between the stages go blocks of 16 bytes for each key of a slice, and then the offsets of the
-records that were found. Offsets, not places in files: a record is the same at its offset before and
-after a pass, so the last stage reads whatever files there are by then. If one of the records is no
-longer in them, a pass has gone beyond the end of the view, and the read is refused.
+Between the two go the offsets of the records that were found. Offsets, not places in files: a
+record is the same at its offset before and after a pass, so the second stage reads whatever files
+there are by then. If one of the records is no longer in them, a pass has gone beyond the end of the
+view, and the read is refused.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +22,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from siltstone.cleaner import kernels as cleaner_kernels
-from siltstone.cleaner.checkpoints import CleanerCheckpoints
-from siltstone.cleaner.key_marks import KeyMarks
-from siltstone.cleaner.key_winners import KeyWinners, Survivors, Uint64s
+from siltstone.cleaner.chunks import PASS_CHUNK_BYTES
+from siltstone.cleaner.explaining import check_chunk
+from siltstone.cleaner.key_marks import KeyMarks, Reserved
+from siltstone.cleaner.side_by_side import Threads
 from siltstone.errors import CorruptBatchError, DecodeError, NotExactError
-from siltstone.ids import TopicPartition
-from siltstone.log.filesystem import FileSystem
-from siltstone.log.log_reader import LogReader
-from siltstone.log.partition_log import PartitionLog
 from siltstone.records.compression import MAX_PAYLOAD_BYTES
 from siltstone.records.scan import Batches, scan
 from siltstone.table.chunks import FileChunk, GapFinder, iter_chunks
@@ -41,22 +37,15 @@ from siltstone.table.request import (
     raise_consistent_from,
     resolve_bounds,
 )
-from siltstone.table.snapshot import LogSnapshot, take_snapshot, with_still_log
-from siltstone.table.views import select_records
+from siltstone.table.snapshot import LogSnapshot
+from siltstone.table.views import find_shown, select_records
 
 Offsets = NDArray[np.int64]
 
-# What it takes to step over an offset, as a share of what it takes to hand a record out.
-_STEP_SHARE: Final = 1 / 16
-
-
-@dataclass(frozen=True, slots=True)
-class SliceKeys:
-    """What the first stage finds in a slice."""
-
-    blocks: list[Uint64s]  # by range of hashes, as `KeyWinners` takes them
-    offsets: "OffsetsByNumber"
-    has_gap: bool  # an offset above the cleaner's checkpoint has no record any more
+# What it takes to step over an offset, as a share of what it takes to hand a record out and to do
+# something with it: measured with a writer of Parquet, the most usual.
+_STEP_SHARE: Final = 1 / 48
+_NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,123 +72,80 @@ class WinnerShare:
         return self.start_offset + np.cumsum(steps, dtype=np.int64)
 
 
-class OffsetsByNumber:
-    """The offsets of the records of a slice, by the numbers under which their keys were entered.
+class ChunkOffsets(NamedTuple):
+    """The offsets of the records in the data batches of a chunk.
 
     Where no offset is missing in a batch, that of its first record says all.
     """
 
-    def __init__(self) -> None:
-        self._batches: list[Batches] = []
-        self._listed: list[Offsets] = []  # of the batches in which some are missing
-
-    def add(self, found: FileChunk) -> None:
-        """Take in the data batches of a chunk."""
-        chunk = found.chunk
-        batches = chunk.batches[chunk.modes == cleaner_kernels.DATA]
-        sparse = batches[_is_sparse(batches)]
-        if len(sparse):
-            try:
-                scanned = scan(chunk.view, sparse, limit_bytes=MAX_PAYLOAD_BYTES)
-            except DecodeError as error:
-                position = chunk.position + error.position
-                raise CorruptBatchError(found.file.path, position, error.reason) from error
-            self._listed.append(scanned.records["offset"].copy())
-        self._batches.append(batches[["base_offset", "last_offset", "record_count"]].copy())
-
-    def find(self, numbers: NDArray[np.int64]) -> Offsets:
-        """Return the offsets of records, given by rising numbers."""
-        if not len(numbers):
-            return np.empty(0, np.int64)
-        batches = np.concatenate(self._batches)
-        counts = batches["record_count"].astype(np.int64)
-        firsts = np.cumsum(counts) - counts
-        own = np.searchsorted(firsts, numbers, "right") - 1
-        places = numbers - firsts[own]
-        offsets: Offsets = batches["base_offset"][own] + places
-        is_sparse = _is_sparse(batches)
-        if is_sparse.any():
-            listed = np.concatenate(self._listed)
-            sparse_counts = np.where(is_sparse, counts, 0)
-            sparse_firsts = np.cumsum(sparse_counts) - sparse_counts
-            missing = is_sparse[own]
-            offsets[missing] = listed[(sparse_firsts[own] + places)[missing]]
-        return offsets
+    bases: Offsets  # of each batch
+    counts: NDArray[np.int64]
+    is_sparse: NDArray[np.bool_]
+    listed: Offsets  # of the batches in which some are missing
 
 
-def index_slice(
-    snapshot: LogSnapshot,
-    request: ViewRequest,
-    bounds: ViewBounds,
-    hash_key: bytes,
-    range_count: int,
-    *,
-    is_last: bool,
-) -> SliceKeys:
-    """Find the keys between the bounds of a slice; the snapshot may begin with it."""
-    keys = KeyMarks(hash_key)
-    offsets = OffsetsByNumber()
-    gaps = GapFinder(max(bounds.consistent_from, bounds.start_offset), bounds.end_offset)
-    for found in iter_chunks(snapshot, request, bounds, check_crc=False, gaps=gaps):
-        keys.enter_chunk(found.file, found.chunk)
-        offsets.add(found)
-    has_gap = gaps.has_found or (not is_last and gaps.next_offset < bounds.end_offset)
-    return SliceKeys(keys.pack(range_count), offsets, has_gap)
+def find_winners(snapshot: LogSnapshot, request: ViewRequest, thread_count: int) -> Winners:
+    """Run the first stage, in threads of this process.
 
-
-def resolve_range(
-    blocks: Iterable[tuple[int, Uint64s]], slice_count: int, range_count: int
-) -> list[Survivors]:
-    """Find what is left of each slice, in one range of hashes, from pairs of slice and block."""
-    winners = KeyWinners(range_count)
-    for number, block in blocks:
-        winners.enter(number, block.tobytes())
-    return winners.survivors(slice_count)
-
-
-def find_winners(
-    reader: LogReader,
-    partition: TopicPartition,
-    request: ViewRequest,
-    cuts: Sequence[int],
-    thread_count: int,
-) -> Winners:
-    """Run the first two stages in threads of this process, one slice for each.
-
-    The log is cut into slices at the offsets `cuts`, which rise and begin with the start of the
-    view. Raise NotExactError if compaction has taken the view apart.
+    Raise NotExactError if compaction has taken the view apart.
     """
-    snapshots = _open_slices(reader, partition, cuts)
-    bounds = resolve_bounds(snapshots[0], request)
-    hash_key = os.urandom(16)
-    ends = [*cuts[1:], bounds.end_offset]
+    bounds = resolve_bounds(snapshot, request)
+    keys = KeyMarks(os.urandom(16))
+    gaps = GapFinder(max(bounds.consistent_from, bounds.start_offset), bounds.end_offset)
 
-    with ThreadPoolExecutor(thread_count, "slice") as pool:
+    def numbered() -> Iterator[tuple[FileChunk, Reserved]]:
+        for found in iter_chunks(
+            snapshot, request, bounds, check_crc=False, gaps=gaps, chunk_bytes=PASS_CHUNK_BYTES
+        ):
+            yield found, keys.reserve(found.chunk)
 
-        def index(number: int) -> SliceKeys:
-            part = replace(bounds, start_offset=cuts[number], end_offset=ends[number])
-            is_last = number == len(cuts) - 1
-            return index_slice(
-                snapshots[number], request, part, hash_key, thread_count, is_last=is_last
-            )
+    def enter(job: tuple[FileChunk, Reserved]) -> ChunkOffsets:
+        found, reserved = job
+        keys.enter_reserved(found.file, found.chunk, reserved)
+        return _list_offsets(found)
 
-        slices = list(pool.map(index, range(len(cuts))))
+    with closing(Threads(thread_count)) as threads:
+        chunks = list(threads.map(enter, numbered()))
+    if gaps.has_found:
+        bounds = raise_consistent_from(bounds, request, snapshot)
+    numbers = np.flatnonzero(find_shown(request, keys.mark_winners()))
+    return Winners(bounds, _find_offsets(chunks, numbers))
 
-        def resolve(number: int) -> list[Survivors]:
-            return resolve_range(
-                ((n, found.blocks[number]) for n, found in enumerate(slices)),
-                len(slices),
-                thread_count,
-            )
 
-        survivors = list(pool.map(resolve, range(thread_count)))
-    if any(found.has_gap for found in slices):
-        bounds = raise_consistent_from(bounds, request, snapshots[0])
-    offsets = [
-        _find_offsets(found, [left[number] for left in survivors], request)
-        for number, found in enumerate(slices)
-    ]
-    return Winners(bounds, np.concatenate(offsets))
+def _list_offsets(found: FileChunk) -> ChunkOffsets:
+    chunk = found.chunk
+    batches: Batches = chunk.batches[chunk.modes == cleaner_kernels.DATA]
+    counts = batches["record_count"].astype(np.int64)
+    is_sparse = batches["last_offset"] - batches["base_offset"] + 1 != counts
+    listed = _NO_OFFSETS
+    if is_sparse.any():
+        try:
+            scanned = scan(chunk.view, batches[is_sparse], limit_bytes=MAX_PAYLOAD_BYTES)
+        except DecodeError as error:
+            position = chunk.position + error.position
+            raise CorruptBatchError(found.file.path, position, error.reason) from error
+        listed = scanned.records["offset"].copy()
+    return ChunkOffsets(batches["base_offset"].copy(), counts, is_sparse, listed)
+
+
+def _find_offsets(chunks: Sequence[ChunkOffsets], numbers: NDArray[np.int64]) -> Offsets:
+    """Return the offsets of records, given by the numbers under which their keys were entered."""
+    if not len(numbers):
+        return _NO_OFFSETS
+    counts = np.concatenate([chunk.counts for chunk in chunks])
+    is_sparse = np.concatenate([chunk.is_sparse for chunk in chunks])
+    firsts = np.cumsum(counts) - counts
+    found_counts = np.diff(np.searchsorted(numbers, firsts), append=len(numbers))
+    bases = np.concatenate([chunk.bases for chunk in chunks])
+    offsets: Offsets = numbers + np.repeat(bases - firsts, found_counts)
+    if is_sparse.any():
+        listed = np.concatenate([chunk.listed for chunk in chunks])
+        sparse_counts = np.where(is_sparse, counts, 0)
+        sparse_firsts = np.cumsum(sparse_counts) - sparse_counts
+        places = numbers + np.repeat(sparse_firsts - firsts, found_counts)
+        missing = np.repeat(is_sparse, found_counts)
+        offsets[missing] = listed[places[missing]]
+    return offsets
 
 
 def share_out(winners: Winners, share_count: int) -> list[WinnerShare]:
@@ -230,12 +176,16 @@ def read_share(
         consistent_from=exact_from,
     )
     found_count = 0
-    for found in iter_chunks(snapshot, request, bounds, check_crc=True):
+    for found in iter_chunks(
+        snapshot, request, bounds, check_crc=False, chunk_bytes=PASS_CHUNK_BYTES
+    ):
         batches = found.chunk.batches
         lows = np.searchsorted(offsets, batches["base_offset"])
         highs = np.searchsorted(offsets, batches["last_offset"], "right")
         batches = batches[lows < highs]
         if len(batches):
+            # All were checked when they were indexed; of what is handed out now, once more.
+            check_chunk(found.file, found.chunk._replace(batches=batches))
             wanted = offsets[lows[0] : highs[-1]]
             batch = select_records(filler, request, found, batches, wanted=wanted)
             found_count += batch.num_rows
@@ -249,37 +199,9 @@ def read_share(
         raise NotExactError(str(snapshot.partition), int(offsets[-1]) + 1, exact_from)
 
 
-def _open_slices(
-    reader: LogReader, partition: TopicPartition, cuts: Sequence[int]
-) -> list[LogSnapshot]:
-    """Open the log as it is at one moment, once for each slice."""
-
-    def take(log: PartitionLog) -> list[LogSnapshot]:
-        dirty = CleanerCheckpoints(FileSystem(), log.directory.parent).find(partition)
-        return [take_snapshot(log, dirty, start_offset=cut) for cut in cuts]
-
-    return with_still_log(reader, partition, take)
-
-
-def _find_offsets(
-    found: SliceKeys, survivors: Sequence[Survivors], request: ViewRequest
-) -> Offsets:
-    left = np.sort(np.concatenate(survivors))
-    if not request.shows_tombstones:
-        left = left[(left & np.uint32(1)) == 0]
-    return found.offsets.find((left >> np.uint32(1)).astype(np.int64))
-
-
 def _make_share(offsets: Offsets) -> WinnerShare:
     first = int(offsets[0])
     steps = np.diff(offsets, prepend=first)
     step_bytes = int(np.min_scalar_type(int(steps.max())).itemsize)
     packed = steps.astype(np.dtype(f"u{step_bytes}")).tobytes()
     return WinnerShare(first, int(offsets[-1]) + 1, packed, step_bytes)
-
-
-def _is_sparse(batches: Batches) -> NDArray[np.bool_]:
-    is_sparse: NDArray[np.bool_] = (
-        batches["last_offset"] - batches["base_offset"] + 1 != batches["record_count"]
-    )
-    return is_sparse

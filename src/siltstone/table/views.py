@@ -128,7 +128,7 @@ def _iter_selected(
             entered += len(own_marks)
             batches, own_marks = _drop_losers(batches, counts, own_marks)
         if len(batches):
-            stays = None if own_marks is None else _find_shown(request, own_marks)
+            stays = None if own_marks is None else find_shown(request, own_marks)
             batch = select_records(filler, request, found, batches, stays)
             if batch.num_rows:
                 yield batch
@@ -142,7 +142,8 @@ def _drop_losers(batches: Marks, counts: NDArray[np.int64], marks: Marks) -> tup
     return batches[has_winner], marks[np.repeat(has_winner, counts)]
 
 
-def _find_shown(request: ViewRequest, marks: Marks) -> NDArray[np.bool_]:
+def find_shown(request: ViewRequest, marks: Marks) -> NDArray[np.bool_]:
+    """Say which of the marked records are in a view."""
     is_shown: NDArray[np.bool_] = (marks & cleaner_kernels.WINNER) != 0
     if not request.shows_tombstones:
         is_shown &= (marks & cleaner_kernels.TOMBSTONE) == 0

@@ -21,6 +21,7 @@ from siltstone.spark.source.splits import (
     split,
 )
 from siltstone.spark.source.stages import TaskCount, WinnerRange, is_staged, plan_stages
+from siltstone.spark.source.worker import spare_collector
 from siltstone.table.request import View, ViewBounds, resolve_bounds
 from siltstone.table.snapshot import open_snapshot
 
@@ -33,7 +34,7 @@ class BatchReader(DataSourceReader):
     def __init__(
         self,
         options: SourceOptions,
-        columns: Sequence[str] | None = None,
+        columns: pa.Schema | None = None,
         fixed: Ranges | None = None,
     ) -> None:
         self._options = options
@@ -51,14 +52,16 @@ class BatchReader(DataSourceReader):
         """Plan the tasks."""
         logs = LiveLogs(self._options.paths)
         offsets = self._plan_offsets(logs)
-        if self._options.view is View.LOG:
-            return plan_ranges(logs, offsets, self._options)
-        return self._plan_views(logs, plan_ranges(logs, offsets, self._options))
+        ranges = plan_ranges(logs, offsets, self._options)
+        planned = ranges if self._options.view is View.LOG else self._plan_views(logs, ranges)
+        spare_collector()
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what was planned for one task; in that task."""
         if isinstance(partition, LogRange | WinnerRange):  # Spark asks for one if there is none.
             yield from iter_rows(self._rows, partition, self._pushdown)
+        spare_collector()
 
     def _plan_views(self, logs: LiveLogs, wholes: Sequence[LogRange]) -> list[Any]:
         """Plan the tasks of a view that knows each key once; a large partition takes several."""

@@ -16,6 +16,7 @@ from siltstone.spark.source.batch_reader import BatchReader, find_view_bounds
 from siltstone.spark.source.options import parse_sink_options, parse_source_options
 from siltstone.spark.source.schema import choose_columns, fixed_offsets, make_schema
 from siltstone.spark.source.stream_reader import StreamReader
+from siltstone.spark.source.worker import spare_collector
 from siltstone.spark.source.writers import BatchWriter, StreamWriter, check_columns
 
 
@@ -40,6 +41,7 @@ class SiltstoneSource(DataSource):
             with suppress(SiltstoneError):
                 options = parse_source_options(self.options, is_streaming=False)
                 bounds = find_view_bounds(options)
+        spare_collector()
         return make_schema(with_headers=headers, bounds=bounds)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -50,7 +52,8 @@ class SiltstoneSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Begin a streaming read."""
-        return StreamReader(parse_source_options(self.options, is_streaming=True))
+        options = parse_source_options(self.options, is_streaming=True)
+        return StreamReader(options, choose_columns(schema, with_headers=options.include_headers))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Begin a batch write."""

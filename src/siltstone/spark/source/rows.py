@@ -12,6 +12,7 @@ from siltstone.log.reading import Isolation
 from siltstone.spark.source.key_lookup import find_keys
 from siltstone.spark.source.options import SourceOptions
 from siltstone.spark.source.pushdown import NO_PUSHDOWN, Condition, Pushdown
+from siltstone.spark.source.schema import SPARK_TIMESTAMP
 from siltstone.spark.source.splits import LogRange
 from siltstone.spark.source.stages import WinnerRange
 from siltstone.table.request import View, ViewRequest
@@ -20,7 +21,6 @@ from siltstone.table.stages import read_share
 from siltstone.table.views import read_view
 
 _FEW_ROWS: Final = 1 << 13
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,10 @@ class RowRequest:
     is_committed_only: bool
     key_prefix: bytes
     wanted_keys: tuple[bytes, ...] | None
-    columns: tuple[str, ...] | None  # None: all
+    columns: pa.Schema | None  # None: all
 
     @classmethod
-    def of(cls, options: SourceOptions, columns: Sequence[str] | None = None) -> "RowRequest":
+    def of(cls, options: SourceOptions, columns: pa.Schema | None = None) -> "RowRequest":
         """Take from the options what concerns rows."""
         return cls(
             paths=options.paths,
@@ -47,7 +47,7 @@ class RowRequest:
             is_committed_only=options.is_committed_only,
             key_prefix=options.key_prefix,
             wanted_keys=options.keys,
-            columns=None if columns is None else tuple(columns),
+            columns=columns,
         )
 
     def keys(self, pushdown: Pushdown) -> tuple[bytes, ...] | None:
@@ -93,7 +93,7 @@ def iter_rows(
     for batch in _join_small(batches):
         found = pushdown.filter_rows(_with_spark_types(batch))
         if found.num_rows:
-            yield found if rows.columns is None else found.select(rows.columns)
+            yield found if rows.columns is None else _choose(found, rows.columns)
 
 
 def _iter_range(
@@ -137,5 +137,10 @@ def _join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _with_spark_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Give timestamps the unit that Spark's have."""
     at = batch.schema.get_field_index("timestamp")
-    column = batch.column(at).cast(_TIMESTAMP)
-    return batch.set_column(at, pa.field("timestamp", _TIMESTAMP), column)
+    column = batch.column(at).cast(SPARK_TIMESTAMP)
+    return batch.set_column(at, pa.field("timestamp", SPARK_TIMESTAMP), column)
+
+
+def _choose(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    chosen = [batch.column(name) for name in columns.names]
+    return pa.RecordBatch.from_arrays(chosen, schema=columns)

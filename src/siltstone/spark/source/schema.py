@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
 
 from siltstone.errors import UsageError
 from siltstone.ids import TopicPartition
+from siltstone.table.columns import SCHEMA_WITH_HEADERS
 from siltstone.table.request import ViewBounds
 from siltstone.table.scanning import describe
 
@@ -25,6 +27,7 @@ BOUNDS_METADATA: Final = "siltstone.bounds"
 _BOUNDS_COLUMN: Final = "offset"
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_NULLABLE: Final = frozenset({"key", "value", "headers"})  # To look for nulls takes the JVM time.
 _COLUMNS: Final = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -35,12 +38,17 @@ _COLUMNS: Final = {
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
 }
+SPARK_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_ARROW_TYPES: Final = {
+    **{field.name: field.type for field in SCHEMA_WITH_HEADERS},
+    "timestamp": SPARK_TIMESTAMP,
+}
 
 
 def make_schema(*, with_headers: bool, bounds: Sequence[ViewBounds] | None = None) -> StructType:
     """Return the columns of a read."""
     fields = [
-        StructField(name, kind)
+        StructField(name, kind, nullable=name in _NULLABLE)
         for name, kind in _COLUMNS.items()
         if with_headers or name != "headers"
     ]
@@ -50,8 +58,8 @@ def make_schema(*, with_headers: bool, bounds: Sequence[ViewBounds] | None = Non
     return schema
 
 
-def choose_columns(schema: StructType, *, with_headers: bool) -> tuple[str, ...]:
-    """Return the names of the columns that a read is to give; raise UsageError if it has them not.
+def choose_columns(schema: StructType, *, with_headers: bool) -> pa.Schema:
+    """Return the columns that a read is to give; raise UsageError if it has them not.
 
     They are fewer than all if the user gave a schema of his own.
     """
@@ -65,7 +73,9 @@ def choose_columns(schema: StructType, *, with_headers: bool) -> tuple[str, ...]
                 f"schema: column {field.name} is {kind.simpleString()}, "
                 f"not {field.dataType.simpleString()}"
             )
-    return tuple(schema.fieldNames())
+    return pa.schema(
+        [pa.field(f.name, _ARROW_TYPES[f.name], nullable=f.nullable) for f in schema.fields]
+    )
 
 
 def read_bounds(frame: DataFrame) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """When `latest` and `changes` of a partition are read by many tasks, and how they are planned.
 
 The data source of Python plans where the driver is and cannot start jobs of its own, so the first
-two stages run there, in threads. What they find goes to the tasks: see `table.stages`.
+stage runs there, in threads. What it finds goes to the tasks: see `table.stages`.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from pyspark.sql.datasource import InputPartition
 
 from siltstone.ids import TopicPartition
 from siltstone.spark.source.live_logs import LiveLogs
-from siltstone.spark.source.splits import SPLIT_BYTES, LogRange, count_cores, split
-from siltstone.table.request import ViewRequest
+from siltstone.spark.source.splits import SPLIT_BYTES, LogRange, count_cores
+from siltstone.table.request import View, ViewRequest
+from siltstone.table.snapshot import open_snapshot
 from siltstone.table.stages import WinnerShare, find_winners, share_out
 
 MIN_STAGED_BYTES: Final = 64 << 20
@@ -67,10 +68,9 @@ def plan_stages(
     logs: LiveLogs, whole: LogRange, request: ViewRequest, total_bytes: int, tasks: TaskCount
 ) -> list[WinnerRange]:
     """Find the records of a view of a partition, and share them out."""
-    log = logs.get_log(whole.topic_partition)
-    thread_count = count_cores()
-    cuts = [part.start_offset for part in split(log, whole, thread_count)]
-    winners = find_winners(logs.reader(), whole.topic_partition, request, cuts, thread_count)
+    start = None if request.view is View.LATEST else whole.start_offset
+    snapshot = open_snapshot(logs.reader(), whole.topic_partition, start_offset=start)
+    winners = find_winners(snapshot, request, count_cores())
     share_count = -(-whole.size_bytes * tasks.wanted // total_bytes)
     found_bytes = whole.size_bytes * len(winners.offsets) // max(1, whole.offset_count)
     share_count = max(share_count, -(-found_bytes // SPLIT_BYTES))

@@ -27,14 +27,15 @@ from siltstone.spark.source.options import (
 )
 from siltstone.spark.source.rows import RowRequest, iter_rows
 from siltstone.spark.source.splits import LogRange
+from siltstone.spark.source.worker import spare_collector
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the partitions that are asked for, and those that are added to them."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: pa.Schema | None = None) -> None:
         self._options = options
-        self._rows = RowRequest.of(options)
+        self._rows = RowRequest.of(options, columns)
         self._planner: _Planner | None = None  # Not sent to tasks: it has files open.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -68,7 +69,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; in a task."""
         assert isinstance(partition, LogRange)
-        return iter_rows(self._rows, partition)
+        yield from iter_rows(self._rows, partition)
+        spare_collector()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
