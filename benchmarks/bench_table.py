@@ -38,7 +38,7 @@ from benchmarks.harness import (
     parse_options,
     work_directory,
 )
-from siltstone.cleaner.key_indexing.after_pass import index_cleaned
+from siltstone.cleaner.key_indexing.cleaned import index_cleaned
 from siltstone.ids import TopicPartition
 from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader

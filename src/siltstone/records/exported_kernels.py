@@ -9,36 +9,45 @@ import pickle
 import sys
 from typing import Any, Final
 
-from numba import carray, cfunc, from_dtype, types
+import numba
+from numba import cfunc, from_dtype, types
 from numba.core.cgutils import voidptr_t
 from numba.extending import intrinsic
 
 from siltstone.records import kernels
 from siltstone.records.kernel_types import BATCH_DTYPE, RECORD_DTYPE
 
-_I64: Final = types.int64
-_BYTES: Final = types.CPointer(types.uint8)
-_NUMBERS: Final = types.CPointer(types.int64)
-_BATCHES: Final = types.CPointer(from_dtype(BATCH_DTYPE))
-_RECORDS: Final = types.CPointer(from_dtype(RECORD_DTYPE))
-_OBJECT: Final = types.voidptr
+# Numba's stubs know little of what is said in types.
+_I64: Final[Any] = types.int64
+_pointer_to: Final[Any] = types.CPointer
+_BYTES: Final[Any] = _pointer_to(types.uint8)
+_NUMBERS: Final[Any] = _pointer_to(types.int64)
+_BATCHES: Final[Any] = _pointer_to(from_dtype(BATCH_DTYPE))
+_RECORDS: Final[Any] = _pointer_to(from_dtype(RECORD_DTYPE))
+_OBJECT: Final[Any] = types.voidptr
 
-_get_buffer = types.ExternalFunction(
+_get_buffer: Any = types.ExternalFunction(
     "PyObject_GetBuffer", types.int32(_OBJECT, _NUMBERS, types.int32)
 )
-_release_buffer = types.ExternalFunction("PyBuffer_Release", types.void(_NUMBERS))
+_release_buffer: Any = types.ExternalFunction("PyBuffer_Release", types.void(_NUMBERS))
 # Of a Py_buffer, in words of 8 bytes.
 _ADDRESS: Final = 0
 _LENGTH: Final = 2
 _REFUSED: Final = -1  # Python has the exception
 
 
+carray: Any = vars(numba)["carray"]
+
+
 @intrinsic
-def _as_pointer(typing_context: Any, address: Any) -> Any:
+def _intrinsic_pointer(typing_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], voidptr_t)
 
     return _BYTES(_I64), generate
+
+
+_as_pointer: Any = _intrinsic_pointer
 
 
 @cfunc(_I64(_OBJECT, _NUMBERS, _I64, _I64, _I64))
@@ -47,9 +56,9 @@ def is_usual_batch(data: Any, view: Any, needs_keys: int, oldest_ms: int, newest
     if _get_buffer(data, view, 0) != 0:
         return _REFUSED
     array = carray(_as_pointer(view[_ADDRESS]), view[_LENGTH])
-    result = kernels.is_usual_batch(array, needs_keys != 0, oldest_ms, newest_ms)
+    result: int = _I64(kernels.is_usual_batch(array, needs_keys != 0, oldest_ms, newest_ms))
     _release_buffer(view)
-    return _I64(result)
+    return result
 
 
 @cfunc(_I64(_OBJECT, _NUMBERS, _I64, _I64, _I64, _I64, _I64, _I64, _NUMBERS))
@@ -118,11 +127,10 @@ def index_records(
     data: Any, start: int, end: int, batch: Any, records: Any, room: int, first: int
 ) -> int:
     """Return what the kernel does."""
-    return _I64(
-        kernels.index_records(
-            carray(data, end), start, end, carray(batch, 1)[0], carray(records, room), first
-        )
+    position: int = kernels.index_records(
+        carray(data, end), start, end, carray(batch, 1)[0], carray(records, room), first
     )
+    return position
 
 
 EXPORTED: Final[tuple[Any, ...]] = (

@@ -48,9 +48,8 @@ def test_a_marker_finds_its_log_rolled_when_the_segment_is_too_old_for_it(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async def act(broker: Broker) -> None:
-        log = broker.manager.create_topic("t", 1, {"segment.ms": str(HOUR_MS)}) and (
-            broker.manager.get_log(PARTITION)
-        )
+        broker.manager.create_topic("t", 1, {"segment.ms": str(HOUR_MS)})
+        log = broker.manager.get_log(PARTITION)
         fill(broker, PARTITION, 10)
         assert with_room(broker, [PARTITION], lambda: len(log.segments)) == 1
         clock.advance_ms(HOUR_MS + 1)

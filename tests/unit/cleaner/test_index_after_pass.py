@@ -98,7 +98,7 @@ def test_a_segment_that_was_removed_meanwhile_gets_no_index(
         log.real.truncate_fully_and_start_at(9)
         return b"too late"
 
-    monkeypatch.setattr(after_pass.cleaned, "index_cleaned", remove_and_index)
+    monkeypatch.setattr(vars(after_pass)["cleaned"], "index_cleaned", remove_and_index)
 
     assert index(log, done) == 0
     assert index_names(log) == []
