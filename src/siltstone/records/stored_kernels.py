@@ -15,7 +15,6 @@ import pickle
 import platform
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,9 +165,12 @@ class StoredKernels:
 @functools.cache
 def load_stored_kernels() -> StoredKernels | None:
     """Load the kernels, compiled now if they never were; None where that cannot be."""
-    if platform.machine() != "x86_64" or sys.byteorder != "little":
+    if platform.machine() != "x86_64":
         return None
-    name = f"kernels-{_version()}.stored"
+    try:
+        name = f"kernels-{_version()}.stored"
+    except OSError:
+        return None  # There are no sources here, or nobody says which processor this is.
     for directory in _directories():
         stored = _read(directory / name)
         if stored is not None:
@@ -203,9 +205,14 @@ def _version() -> str:
 def _directories() -> list[Path]:
     """Return where object code may be kept: where numba does, or in the user's cache."""
     given = os.environ.get("NUMBA_CACHE_DIR")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    beside = Path(__file__).with_name("__pycache__")
-    return [Path(given)] if given else [beside, cache / "siltstone"]
+    if given:
+        return [Path(given)]
+    found = [Path(__file__).with_name("__pycache__")]
+    if "XDG_CACHE_HOME" in os.environ:
+        found.append(Path(os.environ["XDG_CACHE_HOME"]) / "siltstone")
+    elif "HOME" in os.environ:
+        found.append(Path(os.environ["HOME"]) / ".cache" / "siltstone")
+    return found
 
 
 def _compile() -> bytes | None:
@@ -229,9 +236,9 @@ def _keep(name: str, stored: bytes) -> None:
     for directory in _directories():
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
-                file.write(hashlib.sha256(stored).digest() + stored)
-            Path(file.name).replace(directory / name)
+            partial = directory / f"{name}.{os.getpid()}"
+            partial.write_bytes(hashlib.sha256(stored).digest() + stored)
+            partial.replace(directory / name)
         except OSError:
             continue  # Not ours to write to.
         return
