@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from siltstone.broker import wire
+from siltstone.broker.messages import Values
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.clients.conftest import MakeTopic
@@ -38,7 +39,7 @@ def test_answers_come_in_the_order_of_the_requests(raw: RawClient, make_topic: M
         "topics": [{"topic": topic, "partitions": [part]}],
         "forgotten_topics_data": (),
     }
-    kinds = [
+    kinds: list[tuple[int, int, Values]] = [
         (wire.PRODUCE, 9, produce),
         (wire.FETCH, 11, fetch),
         (wire.METADATA, 4, METADATA_VALUES),
