@@ -146,7 +146,7 @@ class Dispatcher:
         started = self._metrics.begin()
         try:
             answer = HANDLERS[request.api_key](self._broker, request)
-            if isinstance(answer, Payload | Mapping) or answer is None:
+            if answer is None or isinstance(answer, (Payload, Mapping)):
                 self._metrics.end(request.api_key, started)
                 return _encode(request, answer)
         except BadFrameError:
