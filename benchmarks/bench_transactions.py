@@ -213,7 +213,7 @@ def main() -> None:
                 record_count=perform_count,
                 touch_bytes=perform_count * len(_VALUE),
             ),
-            2,
+            3,
         )
         note_costs(report, result, {})
         report.write()

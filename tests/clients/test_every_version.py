@@ -341,7 +341,7 @@ def check_content(api_key: int, version: int, answer: Any, topic: str) -> None:
         assert [m.metadata for m in answer.members] == [b"about me"]
     elif api_key == wire.CONSUMER_GROUP_HEARTBEAT:
         (share,) = answer.assignment.topic_partitions
-        assert (answer.member_epoch, share.partitions) == (1, (0,))
+        assert (answer.member_epoch, share.partitions) == (2, (0,))
     elif api_key == wire.OFFSET_FETCH:
         (topics,) = (g.topics for g in answer.groups) if version >= 8 else (answer.topics,)
         assert topics[0].partitions[0].committed_offset == -1

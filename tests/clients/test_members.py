@@ -22,7 +22,7 @@ import signal, sys
 import kafka
 servers, group, topic = sys.argv[1:]
 consumer = kafka.KafkaConsumer(topic, bootstrap_servers=servers, group_id=group,
-                               session_timeout_ms=1500, heartbeat_interval_ms=100)
+                               session_timeout_ms=3000, heartbeat_interval_ms=100)
 is_over = []
 signal.signal(signal.SIGTERM, lambda *_: is_over.append(True))
 while not is_over:
@@ -36,7 +36,7 @@ import aiokafka
 servers, group, topic = sys.argv[1:]
 async def run():
     consumer = aiokafka.AIOKafkaConsumer(topic, bootstrap_servers=servers, group_id=group,
-                                         session_timeout_ms=1500, heartbeat_interval_ms=100)
+                                         session_timeout_ms=3000, heartbeat_interval_ms=100)
     await consumer.start()
     is_over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_over.set)

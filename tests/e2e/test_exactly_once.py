@@ -80,13 +80,26 @@ class Pipelines:
         ]
         for made in admin.create_topics(topics).values():
             made.result()
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, **CLIENT_CONFIG})
-        for number in range(SEEDS * SIDES):
-            for i in range(RECORDS):
-                producer.produce(INPUT, b"%d" % i, b"%d" % i, partition=number)
-        assert producer.flush(30) == 0
+        self._feed()
         self._processes = [self._spawn(number) for number in range(WORKERS)]
         self._watcher.start()
+
+    def _feed(self) -> None:
+        """Write the input, in batches that fit into its small segments."""
+        feeder = {"bootstrap.servers": self.broker.bootstrap, "batch.num.messages": 50}
+        producer = Producer({**CLIENT_CONFIG, **feeder})
+        failed: list[object] = []
+        for number in range(SEEDS * SIDES):
+            for i in range(RECORDS):
+                producer.produce(
+                    INPUT,
+                    b"%d" % i,
+                    b"%d" % i,
+                    partition=number,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+            assert producer.flush(30) == 0
+        assert failed == []
 
     def close(self) -> None:
         self._stopped.set()
