@@ -20,7 +20,7 @@ def start_query(spark: SparkSession, directory: Path) -> StreamingQuery:
     source = spark.readStream.format("siltstone").option("subscribe", "orders")
     rows = (
         source.option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 90)
+        .option("maxOffsetsPerTrigger", 30)
         .option("minPartitions", 3)
         .load(path)
         .select("key", "value")
