@@ -6,9 +6,8 @@ and again under the lock of its log: a marker is written either after it, or it 
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -19,7 +18,7 @@ from siltstone.broker.wire import Request
 from siltstone.coordinator.transaction.errors import TransactionError
 from siltstone.coordinator.transaction.service import TransactionCoordinator
 from siltstone.coordinator.transaction.state import EPOCH_RAISING_VERSION, Producer
-from siltstone.errors import InvalidRecordError, SiltstoneError, StorageError
+from siltstone.errors import InvalidRecordError, SiltstoneError, StorageError, UnknownTopicError
 from siltstone.ids import TopicPartition
 from siltstone.records.layout import HEADER_SIZE
 
@@ -30,13 +29,9 @@ _FIRST_ADDING: Final = 12  # a batch is enough to have its partition in the tran
 _FIRST_ADDING_OFFSETS: Final = 5  # likewise, of TxnOffsetCommit
 _PRODUCE_AHEAD: Final = _FIRST_ADDING - _FIRST_ADDING_OFFSETS
 
-# What clients of Produce know, for what the coordinator says.
-_CODES: Final[Mapping[ErrorCode, ErrorCode]] = MappingProxyType(
-    {
-        ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
-        ErrorCode.coordinator_not_available: ErrorCode.not_enough_replicas,
-    }
-)
+# What clients try again, of the one API and of the other; they give up after what they do not know.
+_PRODUCE_RETRIED: Final = ErrorCode.not_enough_replicas
+_OFFSETS_RETRIED: Final = ErrorCode.coordinator_not_available
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,7 @@ class Membership:
         try:
             self.transactions.check_partition(self.transactional_id, self.producer, self.partition)
         except TransactionError as error:
-            raise _translated(error, self.version) from error
+            raise _translated(error, self.version, _PRODUCE_RETRIED) from error
 
 
 def membership_of(
@@ -103,10 +98,10 @@ def admit(
                 EPOCH_RAISING_VERSION,
             )
         except TransactionError as error:
-            refused |= dict.fromkeys(those, _translated(error, request.version))
-        except StorageError as error:
-            reason = f"the coordinator cannot write: {error}"
-            refused |= dict.fromkeys(those, ProtocolError(ErrorCode.not_enough_replicas, reason))
+            translated = _translated(error, request.version, _PRODUCE_RETRIED)
+            refused |= dict.fromkeys(those, translated)
+        except (StorageError, UnknownTopicError) as error:
+            refused |= dict.fromkeys(those, _unwritten(error, _PRODUCE_RETRIED))
     return refused
 
 
@@ -127,13 +122,25 @@ def admit_offsets(broker: Broker, request: Request, partition: TopicPartition) -
             transactions.check_partition(body.transactional_id, producer, partition)
     except TransactionError as error:
         # Its version 4 is what version 11 is for Produce, and so on.
-        raise _translated(error, request.version + _PRODUCE_AHEAD) from error
+        version = request.version + _PRODUCE_AHEAD
+        raise _translated(error, version, _OFFSETS_RETRIED) from error
+    except (StorageError, UnknownTopicError) as error:
+        raise _unwritten(error, _OFFSETS_RETRIED) from error
 
 
-def _translated(error: TransactionError, version: int) -> ProtocolError:
-    code = _CODES.get(error.code, error.code)
+def _unwritten(error: SiltstoneError, retried: ErrorCode) -> ProtocolError:
+    return ProtocolError(retried, f"the coordinator cannot write: {error}")
+
+
+def _translated(error: TransactionError, version: int, retried: ErrorCode) -> ProtocolError:
+    """Say what the coordinator says with a code that the client knows."""
+    code = error.code
+    if code is ErrorCode.producer_fenced:
+        code = ErrorCode.invalid_producer_epoch
+    if code is ErrorCode.coordinator_not_available:
+        code = retried
     if code is ErrorCode.transaction_abortable and version < _FIRST_KNOWING_ABORTABLE:
         code = ErrorCode.invalid_txn_state
     if code is ErrorCode.concurrent_transactions and version < _FIRST_ADDING:
-        code = ErrorCode.not_enough_replicas  # which they try again
+        code = retried
     return ProtocolError(code, error.reason)

@@ -250,8 +250,9 @@ class ClassicState:
             return False
         if self.state is State.EMPTY or not self.members:
             return True
+        common = self._common_protocols()
         return request.protocol_type == self.protocol_type and any(
-            p.name in self._common_protocols() for p in request.protocols
+            p.name in common for p in request.protocols
         )
 
     # What they have in common

@@ -221,6 +221,7 @@ class GroupRegistry:
             except (StorageError, UnknownTopicError, DecodeError) as error:
                 logger.error("%s-%d cannot be read: %s", self.topic.topic, partition, error)
                 self._unread[partition] = str(error)
+                self._drop(partition)
         logger.info(
             "%d groups with %d offsets read in %.1f s",
             len(self.groups),
@@ -236,6 +237,13 @@ class GroupRegistry:
         for group_id in store.groups():
             if group_id not in self.groups:
                 self.create_classic(group_id)
+
+    def _drop(self, partition: int) -> None:
+        """Forget what a partition has told so far: what it has not told may say otherwise."""
+        self._stores.pop(partition, None)
+        for group_id in list(self.groups):
+            if self.topic.partition_for(group_id) == partition:
+                del self.groups[group_id]
 
     def _take(self, record: OtherRecord) -> None:
         if record.kind == GROUP_KEY:

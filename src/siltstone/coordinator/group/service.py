@@ -23,6 +23,7 @@ from siltstone.coordinator.group.members import JoinAnswer, SyncAnswer
 from siltstone.coordinator.group.migration import can_downgrade, can_upgrade
 from siltstone.coordinator.group.registry import Group, GroupRegistry, make_member_id
 from siltstone.coordinator.group.subscription import CONSUMER
+from siltstone.errors import DecodeError
 
 logger = logging.getLogger(__name__)
 
@@ -179,8 +180,13 @@ class GroupCoordinator:
 
     def _maybe_downgrade(self, group: ConsumerGroup) -> None:
         policy = self.registry.config.group_consumer_migration_policy
-        if can_downgrade(group, policy):
+        if not can_downgrade(group, policy):
+            return
+        try:
             self._watch(self.registry.downgrade(group, _now_ms()))
+        except (GroupError, DecodeError) as error:
+            # What led here has happened, and counts; the group is tried again when more happens.
+            logger.error("group %s cannot be downgraded: %s", group.group_id, error)
 
     def touch(self, group_id: str, member_id: str) -> None:
         """Learn that a member lives from something else than a heartbeat."""

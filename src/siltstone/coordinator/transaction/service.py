@@ -5,8 +5,9 @@ its markers in all partitions, and it is complete, before anybody else is heard.
 refuses leaves one prepared; it is tried again until the disk, or the next start, lets it end.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -83,15 +84,17 @@ class TransactionCoordinator:
             return
         for partition in range(self.topic.partition_count):
             try:
-                self._load(partition)
-            except StorageError as error:
+                self._transactions |= self._read(partition)
+            except (StorageError, UnknownTopicError, DecodeError) as error:
                 logger.error("transactions of partition %d are not served: %s", partition, error)
                 self._unloaded.add(partition)
         if self._transactions:
             logger.info("%d transactional ids loaded", len(self._transactions))
         self.finish_prepared()
 
-    def _load(self, partition: int) -> None:
+    def _read(self, partition: int) -> dict[str, Transaction]:
+        """Return the states of a partition; of one that cannot be read whole none is to be used."""
+        found: dict[str, Transaction] = {}
         for batch in self.topic.replay(partition):
             if batch.header.is_control:
                 continue
@@ -100,40 +103,45 @@ class TransactionCoordinator:
                 if transactional_id is None:
                     continue
                 if record.value is None:
-                    self._transactions.pop(transactional_id, None)
+                    found.pop(transactional_id, None)
                     continue
                 try:
                     txn = decode_value(transactional_id, record.value)
                 except (DecodeError, ValueError) as error:
                     logger.error("state of transactional id %s: %s", transactional_id, error)
                     continue
-                self._transactions[transactional_id] = txn
+                found[transactional_id] = txn
+        return found
 
     def finish_prepared(self) -> None:
         """Complete what is prepared: after a start, and once a disk is there again."""
         for txn in [txn for txn in self._transactions.values() if txn.status in PREPARED]:
-            self._finish(txn)
+            with _left_for_later(txn):
+                self._finish(txn)
 
     def abort_timed_out(self) -> None:
         """Abort the transactions that have been open for too long, and fence their producers."""
         now_ms = self._clock.now_ms()
         for txn in [txn for txn in self._transactions.values() if txn.is_timed_out(now_ms)]:
             logger.info("%s: aborted after %d ms", txn.transactional_id, txn.timeout_ms)
-            self._end(txn, commit=False, client_version=_OWN_VERSION)
+            with _left_for_later(txn):
+                self._end(txn, commit=False, client_version=_OWN_VERSION)
 
     def remove_expired(self) -> int:
         """Forget the ids that nobody has used for too long, and return how many."""
         now_ms = self._clock.now_ms()
         expiration_ms = self._config().transactional_id_expiration_ms
         expired = [
-            name
-            for name, txn in self._transactions.items()
-            if txn.is_expired(now_ms, expiration_ms)
+            txn for txn in self._transactions.values() if txn.is_expired(now_ms, expiration_ms)
         ]
-        for name in expired:
-            self.topic.append(self.topic.partition_for(name), [KeyedValue(encode_key(name), None)])
-            del self._transactions[name]
-        return len(expired)
+        known_count = len(self._transactions)
+        for txn in expired:
+            name = txn.transactional_id
+            with _left_for_later(txn):
+                tombstone = KeyedValue(encode_key(name), None)
+                self.topic.append(self.topic.partition_for(name), [tombstone])
+                del self._transactions[name]
+        return known_count - len(self._transactions)
 
     # What is
 
@@ -271,7 +279,7 @@ class TransactionCoordinator:
             return
         try:
             self._put(state.complete(txn, self._clock.now_ms()))
-        except StorageError as error:
+        except (StorageError, UnknownTopicError) as error:
             logger.error("%s: not complete yet: %s", name, error)
             self._unmarked[name] = refused
 
@@ -296,3 +304,12 @@ class TransactionCoordinator:
         self.topic.append(self.topic.partition_for(name), [record])
         self._transactions[name] = txn
         return txn
+
+
+@contextlib.contextmanager
+def _left_for_later(txn: Transaction) -> Iterator[None]:
+    """Leave a transaction as it is if its log refuses: it must not hold up the others."""
+    try:
+        yield
+    except (StorageError, UnknownTopicError) as error:
+        logger.error("%s: tried again later: %s", txn.transactional_id, error)

@@ -20,7 +20,12 @@ from siltstone.coordinator.group.records import OffsetKey
 from siltstone.coordinator.group.registry import GroupRegistry
 from siltstone.coordinator.group.service import GroupCoordinator
 from siltstone.coordinator.group.topics import TopicInfo
-from siltstone.coordinator.state_topic import StateTopic, StateTopicConfig, TransactionalProducer
+from siltstone.coordinator.state_topic import (
+    KeyedValue,
+    StateTopic,
+    StateTopicConfig,
+    TransactionalProducer,
+)
 from siltstone.log.log_manager import LogManager
 from tests.support.clock import ManualClock
 from tests.support.owned_logs import ManagedLogs
@@ -123,6 +128,24 @@ def test_what_was_committed_is_there_after_a_restart(coordinated: Coordinated) -
     assert group is not None
     assert list(group.members) == [member_id]
     assert group.state_name == "Stable"
+
+
+def test_of_a_partition_that_cannot_be_read_whole_nothing_is_acted_upon(
+    coordinated: Coordinated,
+) -> None:
+    coordinated.commit("g", "t", 1)
+    coordinated.make_member("g")
+    topic = coordinated.registry.topic
+    topic.append(topic.partition_for("g"), [KeyedValue(b"\0", b"")])
+    other = next(n for n in "abcdef" if topic.partition_for(n) != topic.partition_for("g"))
+    coordinated.commit(other, "t", 2)
+
+    coordinated.restart()
+
+    assert list(coordinated.registry.groups) == [other]
+    assert (coordinated.find("g"), coordinated.find(other)) == (None, 2)
+    with pytest.raises(GroupError, match="cannot be read"):
+        coordinated.commit("g", "t", 3)
 
 
 def test_metadata_that_is_too_long_is_refused_alone(coordinated: Coordinated) -> None:

@@ -274,6 +274,55 @@ def test_state_on_a_disk_that_is_gone_is_not_taken_for_none(
         assert refused.value.code is ErrorCode.coordinator_not_available
 
 
+def test_one_transaction_that_cannot_be_written_holds_up_no_other(
+    start: Start, manager: LogManager, clock: ManualClock
+) -> None:
+    coordinator = start()
+    refused, served = (name_in(coordinator, partition) for partition in (0, 1))
+    state = TopicPartition("__transaction_state", 0)
+    (directory,) = [d for d in manager.directories if state in d.logs]
+    (data,) = [p for p in (HERE, THERE) if p not in directory.logs]
+    for name in (refused, served):
+        producer = coordinator.initialize(Initialization(name, TIMEOUT_MS, None))
+        coordinator.add_partitions(name, producer, frozenset({data}), SECOND)
+
+    def statuses() -> list[Status]:
+        return [txn.status for txn in coordinator.transactions()]
+
+    directory.take_offline("pulled out")
+    clock.advance_ms(TIMEOUT_MS + 1)
+    coordinator.abort_timed_out()
+    assert statuses() == [Status.ONGOING, Status.COMPLETE_ABORT]
+
+    directory.failure = None
+    coordinator.abort_timed_out()
+    directory.take_offline("pulled out")
+    clock.advance_ms(1_000_000)
+    assert coordinator.remove_expired() == 1
+    assert [txn.transactional_id for txn in coordinator.transactions()] == [refused]
+
+
+def name_in(coordinator: TransactionCoordinator, partition: int) -> str:
+    return next(n for n in map(str, count()) if coordinator.topic.partition_for(n) == partition)
+
+
+def test_of_a_partition_that_cannot_be_read_whole_nothing_is_acted_upon(
+    start: Start, manager: LogManager, clock: ManualClock
+) -> None:
+    coordinator = start()
+    write(coordinator, manager, init(coordinator), HERE)
+    # What follows may say that it has been committed since.
+    coordinator.topic.append(coordinator.topic.partition_for(ID), [KeyedValue(b"\0", b"")])
+
+    again = start()
+    clock.advance_ms(TIMEOUT_MS + 1)
+    again.abort_timed_out()
+
+    assert markers(manager, HERE) == []
+    with pytest.raises(TransactionError, match="cannot be read"):
+        again.find(ID)
+
+
 def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(
     start: Start, manager: LogManager, clock: ManualClock
 ) -> None:
