@@ -46,7 +46,9 @@ def test_a_group_that_cannot_be_downgraded_goes_on_and_its_members_still_expire(
 
     async def live() -> None:
         members = GroupCoordinator(registry)
-        joining = Heartbeat("m", 0, HERE, rebalance_timeout_ms=60_000, topics=("t",), owned=frozenset())
+        joining = Heartbeat(
+            "m", 0, HERE, rebalance_timeout_ms=60_000, topics=("t",), owned=frozenset()
+        )
         members.consumer_heartbeat("g", joining)
         # What both classic members know makes no sense, as the first one says it.
         await members.join("g", join_request(100, fine=SUBSCRIPTION, broken=b""))
