@@ -125,6 +125,7 @@ def start_spark() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
+        .config("spark.python.unix.domain.socket.enabled", "true")  # As docs/spark.md recommends.
         .config("spark.sql.shuffle.partitions", 2 * CORES)
         .getOrCreate()
     )
