@@ -218,7 +218,10 @@ class BrokerLoad:
 
     def fill_keyed(self, batch_count: int) -> str:
         """Fill a compacted topic with batches of 1,000 records, each key in many of them."""
-        topic = self._create(1, {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)})
+        config = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
+        # Or the broker's own cleaner would change the log under a trial.
+        config["min.cleanable.dirty.ratio"] = "1"
+        topic = self._create(1, config)
         frames = []
         for number in range(min(batch_count, _KEYED_BATCHES)):
             keys = (b"%08d" % (number * 1000 + n) for n in range(1000))
