@@ -195,8 +195,10 @@ class OffsetCoordinator:
                     code = ErrorCode.unknown_topic_or_partition
                 elif topic in subscribed:
                     code = ErrorCode.group_subscribed_to_topic
-                elif store.find(OffsetKey(group_id, topic, number)) is not None:
-                    doomed.append(OffsetKey(group_id, topic, number))
+                elif store.find(key := OffsetKey(group_id, topic, number)) or store.is_unstable(
+                    key
+                ):
+                    doomed.append(key)
                 codes.setdefault(topic, []).append(code)
         self._delete(group_id, doomed)
         return codes
@@ -209,7 +211,7 @@ class OffsetCoordinator:
             raise GroupError(ErrorCode.group_id_not_found, f"group {group_id} not found.")
         if not group.is_empty:
             raise GroupError(ErrorCode.non_empty_group, f"group {group_id} has members")
-        self._delete(group_id, self._registry.offsets(group_id).keys(group_id))
+        self._delete(group_id, self._registry.offsets(group_id).all_keys(group_id))
         self._forget(group)
 
     def on_topic_deleted(self, topic: str) -> None:
@@ -219,7 +221,8 @@ class OffsetCoordinator:
         for group_id in list(self._registry.groups):
             store = self._registry.offsets(group_id)
             try:
-                self._delete(group_id, [key for key in store.keys(group_id) if key.topic == topic])
+                doomed = [key for key in store.all_keys(group_id) if key.topic == topic]
+                self._delete(group_id, doomed)
             except GroupError as error:
                 # They expire, or are deleted with their group.
                 logger.error("offsets of %s in group %s stay: %s", topic, group_id, error)

@@ -66,6 +66,10 @@ class OffsetStore:
         """Return the partitions that a group has offsets for."""
         return [decode_offset_key(raw) for raw in self._committed.get(group_id, ())]
 
+    def all_keys(self, group_id: str) -> list[OffsetKey]:
+        """Return the partitions that a group has offsets for, or may get some."""
+        return list({*self.keys(group_id), *self.pending_keys(group_id)})
+
     def pending_keys(self, group_id: str) -> set[OffsetKey]:
         """Return the partitions that open transactions have written offsets for."""
         pending = self._pending.get(group_id, {})
@@ -86,7 +90,10 @@ class OffsetStore:
         return self._committed.setdefault(group_id, {})
 
     def put(self, group_id: str, key: bytes, value: bytes | None) -> None:
-        """Take in a record that counts at once; without a value it takes the offset away."""
+        """Take in a record that counts at once.
+
+        Without a value it takes the offset away, also what open transactions have written for it.
+        """
         if value is None:
             self._remove(group_id, key)
             return
@@ -129,3 +136,10 @@ class OffsetStore:
             committed.pop(key, None)
             if not committed:
                 del self._committed[group_id]
+        pending = self._pending.get(group_id, {})
+        for producer_id, written in list(pending.items()):
+            written.pop(key, None)
+            if not written:
+                del pending[producer_id]
+        if not pending:
+            self._pending.pop(group_id, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -185,6 +185,33 @@ def test_offsets_of_an_aborted_transaction_never_count(coordinated: Coordinated)
     partition = coordinated.registry.topic.partition_for("g")
 
     coordinated.offsets.on_transaction_end(partition, 7, False)
+
+    assert coordinated.find("g") is None
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda offsets: offsets.delete_group("g"),
+        lambda offsets: offsets.delete_offsets("g", {"t": [0]}),
+        lambda offsets: offsets.on_topic_deleted("t"),
+    ],
+    ids=["group", "offset", "topic"],
+)
+def test_what_a_transaction_has_written_is_deleted_with_the_rest(
+    coordinated: Coordinated, delete: Callable[[OffsetCoordinator], object], is_restarted: bool
+) -> None:
+    coordinated.offsets.commit_in_transaction(
+        Committer("g", "", None, -1), [new("t", 9)], TransactionalProducer(7, 0)
+    )
+    partition = coordinated.registry.topic.partition_for("g")
+
+    delete(coordinated.offsets)
+    if is_restarted:
+        coordinated.restart()
+    assert not coordinated.offsets.is_unstable(OffsetKey("g", "t", 0))
+    coordinated.offsets.on_transaction_end(partition, 7, True)
 
     assert coordinated.find("g") is None
 
