@@ -228,6 +228,12 @@ def test_no_partition_is_added_if_one_is_not_there(
     assert listed_state(raw, producer) == "Empty"
 
 
+def test_a_partition_below_the_first_is_not_there(
+    make_topic: MakeTopic, make_producer: MakeProducer
+) -> None:
+    assert make_producer().add(make_topic(), -1) == [ErrorCode.unknown_topic_or_partition]
+
+
 @pytest.mark.parametrize(
     ("version", "code"), [(1, ErrorCode.invalid_producer_epoch), (3, ErrorCode.producer_fenced)]
 )

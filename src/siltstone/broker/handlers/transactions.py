@@ -134,9 +134,10 @@ def _add(
 
 def _is_there(broker: Broker, partition: TopicPartition) -> bool:
     try:
-        return partition.partition < broker.manager.describe(partition.topic).partition_count
+        count = broker.manager.describe(partition.topic).partition_count
     except UnknownTopicError:
         return False
+    return 0 <= partition.partition < count
 
 
 async def handle_add_offsets(broker: Broker, request: Request) -> Values:
