@@ -129,6 +129,19 @@ def test_partitions_that_cannot_be_are_not_created(
     assert answer.results[0].error_code == code
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_no_partitions_are_added_where_coordinators_keep_their_state(
+    raw: RawClient, topic: str
+) -> None:
+    kind = 1 if topic == "__transaction_state" else 0
+    raw.ask(wire.FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=["somebody"])
+    wanted = {"name": topic, "count": 99, "assignments": None}
+
+    answer = raw.ask(wire.CREATE_PARTITIONS, 3, topics=[wanted], timeout=10_000, validate_only=True)
+
+    assert answer.results[0].error_code == ErrorCode.invalid_partitions
+
+
 def test_no_more_partitions_are_added_than_may_be_at_once(
     raw: RawClient, make_topic: MakeTopic
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a broker whose disks refuse tells producers: always something that they try again."""
+"""What transactional producers are told when disks refuse, or the states are gone."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from siltstone.broker import wire
 from siltstone.broker.broker import Broker
 from siltstone.broker.config import parse_server_config
 from siltstone.broker.handlers.offsets import handle_txn_commit
+from siltstone.broker.handlers.topics import handle_delete
 from siltstone.coordinator.transaction.service import Initialization
 from siltstone.coordinator.transaction.state import Producer
 from siltstone.ids import TopicPartition
@@ -75,3 +76,14 @@ def test_offsets_are_tried_again_while_a_transaction_ends(broker: Broker) -> Non
     # The first ones do not know CONCURRENT_TRANSACTIONS.
     assert commit_offset(broker, producer, 3) is ErrorCode.coordinator_not_available
     assert commit_offset(broker, producer, 5) is ErrorCode.concurrent_transactions
+
+
+def test_transactions_are_forgotten_with_the_topic_of_their_states(broker: Broker) -> None:
+    transactions = broker.coordinators.transactions
+    transactions.initialize(Initialization(ID, 1000, None))
+    values = {"topic_names": ["__transaction_state"], "timeout": 1000}
+    frame = frame_of(wire.DELETE_TOPICS, 5, values)
+
+    asyncio.run(handle_delete(broker, wire.decode(memoryview(frame)[4:], "")))
+
+    assert transactions.find(ID) is None

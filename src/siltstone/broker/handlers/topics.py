@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 from siltstone.broker.broker import Broker
 from siltstone.broker.error_codes import ProtocolError, code_of, describe
 from siltstone.broker.handlers.create_topics import check_new_partitions, check_replicas
+from siltstone.broker.internal_topics import is_internal
 from siltstone.broker.messages import Values
 from siltstone.broker.wire import Request
 
@@ -45,6 +46,7 @@ async def _delete(broker: Broker, topic: str) -> Any:
     await broker.change(lambda: broker.manager.delete_topic(topic))
     broker.partitions.forget(topic)
     broker.offsets.on_topic_deleted(topic)
+    broker.coordinators.transactions.on_topic_deleted(topic)
     return topic_id
 
 
@@ -66,6 +68,12 @@ async def handle_create_partitions(broker: Broker, request: Request) -> Values:
 
 def _check_partitions(broker: Broker, topic: Any) -> None:
     known = broker.manager.describe(topic.name)
+    if is_internal(topic.name):
+        raise ProtocolError(
+            ErrorCode.invalid_partitions,
+            f"topic {topic.name} keeps its partitions: each group or transactional id is looked "
+            "for in the one that its name gives among them",
+        )
     if topic.count <= known.partition_count:
         raise ProtocolError(
             ErrorCode.invalid_partitions,

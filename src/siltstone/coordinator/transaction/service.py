@@ -36,6 +36,7 @@ from siltstone.errors import (
     CoordinatorFencedError,
     DecodeError,
     InvalidProducerEpochError,
+    RecordTooLargeError,
     StorageError,
     UnknownTopicError,
 )
@@ -142,6 +143,13 @@ class TransactionCoordinator:
                 self.topic.append(self.topic.partition_for(name), [tombstone])
                 del self._transactions[name]
         return known_count - len(self._transactions)
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Forget everything if it was the topic that it is written down in."""
+        if topic == self.topic.topic:
+            self._transactions.clear()
+            self._unmarked.clear()
+            self._unloaded.clear()
 
     # What is
 
@@ -301,7 +309,10 @@ class TransactionCoordinator:
         """Write a state down; only then it counts."""
         name = txn.transactional_id
         record = KeyedValue(encode_key(name), encode_value(txn))
-        self.topic.append(self.topic.partition_for(name), [record])
+        try:
+            self.topic.append(self.topic.partition_for(name), [record])
+        except RecordTooLargeError as error:
+            raise TransactionError(ErrorCode.unknown_server_error, str(error)) from error
         self._transactions[name] = txn
         return txn
 
@@ -311,5 +322,5 @@ def _left_for_later(txn: Transaction) -> Iterator[None]:
     """Leave a transaction as it is if its log refuses: it must not hold up the others."""
     try:
         yield
-    except (StorageError, UnknownTopicError) as error:
+    except (StorageError, UnknownTopicError, TransactionError) as error:
         logger.error("%s: tried again later: %s", txn.transactional_id, error)

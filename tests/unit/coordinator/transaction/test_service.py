@@ -302,6 +302,35 @@ def test_one_transaction_that_cannot_be_written_holds_up_no_other(
     assert [txn.transactional_id for txn in coordinator.transactions()] == [refused]
 
 
+def test_a_transaction_that_no_batch_takes_stays_as_it_was(
+    start: Start, manager: LogManager
+) -> None:
+    coordinator = start()
+    producer = init(coordinator)
+    manager.alter_topic("__transaction_state", {"max.message.bytes": "500"})
+    many = frozenset(TopicPartition("data", number) for number in range(200))
+
+    with pytest.raises(TransactionError, match=r"is over max\.message\.bytes") as refused:
+        coordinator.add_partitions(ID, producer, many, SECOND)
+
+    assert refused.value.code is ErrorCode.unknown_server_error
+    assert get(coordinator).status is Status.EMPTY
+
+
+def test_what_was_known_goes_with_its_topic(start: Start, manager: LogManager) -> None:
+    coordinator = start()
+    write(coordinator, manager, init(coordinator), HERE)
+
+    coordinator.on_topic_deleted("data")
+    assert get(coordinator).status is Status.ONGOING
+    manager.delete_topic("__transaction_state")
+    coordinator.on_topic_deleted("__transaction_state")
+
+    assert coordinator.find(ID) is None
+    asyncio.run(coordinator.topic.ensure())
+    assert init(coordinator) == Producer(101, 0)
+
+
 def name_in(coordinator: TransactionCoordinator, partition: int) -> str:
     return next(n for n in map(str, count()) if coordinator.topic.partition_for(n) == partition)
 
