@@ -14,6 +14,7 @@ an instance id may come back as a new member and take its place without a rebala
 Times in `now_ms` count from anywhere, and only go forward; `clock` tells the time of day.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -34,6 +35,8 @@ from siltstone.coordinator.group.members import (
     SyncAnswer,
     SyncReply,
 )
+
+logger = logging.getLogger(__name__)
 
 _NEW_MEMBER_MS: Final = 300_000  # a first join may wait so long for its answer
 
@@ -163,7 +166,15 @@ class ClassicGroup(ClassicState):
             self.leader = member_id
         self._touch(member, now_ms)
         if self.state is State.STABLE and self._choose_protocol() == self.protocol:
-            self._persist(self)
+            try:
+                self._persist(self)
+            except GroupError:
+                # The new process does not learn its id: the old member has its place again.
+                del self.members[member_id]
+                self.members[old.member_id] = old
+                self._statics[request.instance_id] = old.member_id
+                self.leader = old_leader
+                raise
             answer = self._join_answer(member)
             if member_id == self.leader:
                 # It must not share out anew: the others would not be asked for their syncs.
@@ -233,7 +244,11 @@ class ClassicGroup(ClassicState):
             self.protocol = None
             self.leader = None
             self._enter(State.EMPTY)
-            self._persist(self)
+            try:
+                self._persist(self)
+            except GroupError as error:
+                # Who reads the log finds members that are silent, and gives them up as well.
+                logger.error("group %s is empty, which is not written: %s", self.group_id, error)
             return
         self.protocol = self._choose_protocol()
         self._enter(State.COMPLETING)

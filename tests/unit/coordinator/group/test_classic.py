@@ -1,6 +1,5 @@
 """The classic protocol, step by step: no sockets, and time as the test wants it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -271,13 +270,40 @@ def test_nothing_has_happened_if_it_cannot_be_written_down() -> None:
     driven = Driven()
     driven.join("a")
 
-    def refuse(group: ClassicState) -> None:
-        raise GroupError(ErrorCode.coordinator_not_available, "the disk is full")
-
-    persist: Callable[[ClassicState], None] = refuse
-    driven.group._persist = persist
+    driven.group._persist = refuse
     with pytest.raises(GroupError, match="the disk is full"):
         driven.sync("a", **{"a-1": b"share"})
 
     assert driven.syncs["a"][0].error_code is ErrorCode.rebalance_in_progress
     assert driven.group.state is State.PREPARING
+
+
+def refuse(group: ClassicState) -> None:
+    raise GroupError(ErrorCode.coordinator_not_available, "the disk is full")
+
+
+def test_a_static_member_keeps_its_place_if_its_successor_cannot_be_written_down() -> None:
+    driven = Driven()
+    driven.join("a", instance_id="i")
+    driven.sync("a", **{"a-1": b"share"})
+    (first,) = driven.joins["a"]
+
+    driven.group._persist = refuse
+    driven.join("b", instance_id="i")
+
+    assert driven.joins["b"][0].error_code is ErrorCode.coordinator_not_available
+    assert list(driven.group.members) == [first.member_id]
+    assert driven.group.leader == first.member_id
+    heartbeat = driven.group.handle_heartbeat(first.member_id, "i", 1, driven.now_ms)
+    assert heartbeat is ErrorCode.none
+
+
+def test_the_last_member_has_left_also_if_that_cannot_be_written_down() -> None:
+    driven = Driven()
+    driven.settle("a")
+
+    driven.group._persist = refuse
+    codes = driven.group.handle_leave([("a-1", None)], driven.now_ms)
+
+    assert codes == [ErrorCode.none]
+    assert driven.group.state is State.EMPTY
