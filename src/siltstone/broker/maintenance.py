@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from siltstone.broker.broker import Broker
@@ -28,17 +28,14 @@ class Maintenance:
     def start(self) -> None:
         """Begin."""
         manager = self._broker.manager
-        self._every(lambda: self._config.log_retention_check_interval_ms, manager.run_maintenance)
-        self._every(lambda: _DELETION_MS, manager.delete_due_files)
-        self._every(lambda: _ROOM_MS, lambda: make_room_for_states(manager))
+        on_thread = self._every_on_thread
+        on_thread(lambda: self._config.log_retention_check_interval_ms, manager.run_maintenance)
+        on_thread(lambda: _DELETION_MS, manager.delete_due_files)
+        on_thread(lambda: _ROOM_MS, lambda: make_room_for_states(manager))
+        on_thread(lambda: self._config.log_flush_offset_checkpoint_interval_ms, manager.checkpoint)
+        on_thread(lambda: self._config.log_flush_scheduler_interval_ms, self._flush)
         self._every(
-            lambda: self._config.log_flush_offset_checkpoint_interval_ms, manager.checkpoint
-        )
-        self._every(lambda: self._config.log_flush_scheduler_interval_ms, self._flush)
-        self._every(
-            lambda: self._config.offsets_retention_check_interval_ms,
-            self._broker.offsets.expire,
-            on_loop=True,
+            lambda: self._config.offsets_retention_check_interval_ms, self._broker.offsets.expire
         )
 
     async def stop(self) -> None:
@@ -51,22 +48,20 @@ class Maintenance:
     def _config(self) -> BrokerConfig:
         return self._broker.server_config.broker
 
-    def _every(
-        self, interval_ms: Callable[[], int], work: Callable[[], None], *, on_loop: bool = False
-    ) -> None:
-        repeated = self._repeat(interval_ms, work, on_loop=on_loop)
+    def _every_on_thread(self, interval_ms: Callable[[], int], work: Callable[[], None]) -> None:
+        self._every(interval_ms, lambda: self._broker.blocking(work))
+
+    def _every(self, interval_ms: Callable[[], int], work: Callable[[], Awaitable[None]]) -> None:
+        repeated = self._repeat(interval_ms, work)
         self._tasks.append(asyncio.get_running_loop().create_task(repeated))
 
     async def _repeat(
-        self, interval_ms: Callable[[], int], work: Callable[[], None], *, on_loop: bool
+        self, interval_ms: Callable[[], int], work: Callable[[], Awaitable[None]]
     ) -> None:
         await asyncio.sleep(min(self._config.log_initial_task_delay_ms, interval_ms()) / 1000)
         while True:
             try:
-                if on_loop:
-                    work()
-                else:
-                    await self._broker.blocking(work)
+                await work()
             except Exception:
                 logger.exception("a bug: maintenance failed, and is tried again")
             await asyncio.sleep(min(interval_ms(), _LONGEST_SLEEP_MS) / 1000)

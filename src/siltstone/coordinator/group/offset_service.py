@@ -1,5 +1,6 @@
 """Offsets: committed, asked for, deleted, and forgotten when nobody has used them for long."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from siltstone.coordinator.group.records import (
 )
 from siltstone.coordinator.group.registry import Group, GroupRegistry
 from siltstone.coordinator.state_topic import KeyedValue, TransactionalProducer
+from siltstone.errors import DecodeError
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,8 @@ _MINUTE_MS: Final = 60_000
 _FIRST_WITH_EPOCHS: Final = 9  # of OffsetCommit: from here on clients know the consumer protocol
 # What one batch of tombstones takes; far below the largest batch that a log takes.
 _TOMBSTONES_PER_BATCH: Final = 1000
+# What is looked at before others are heard: a few milliseconds.
+_OFFSETS_AT_ONCE: Final = 1000
 
 
 class Committer(NamedTuple):
@@ -221,8 +225,7 @@ class OffsetCoordinator:
         for group_id in list(self._registry.groups):
             store = self._registry.offsets(group_id)
             try:
-                doomed = [key for key in store.all_keys(group_id) if key.topic == topic]
-                self._delete(group_id, doomed)
+                self._delete(group_id, store.keys_of_topic(group_id, topic))
             except GroupError as error:
                 # They expire, or are deleted with their group.
                 logger.error("offsets of %s in group %s stay: %s", topic, group_id, error)
@@ -243,21 +246,30 @@ class OffsetCoordinator:
 
     # Time
 
-    def expire(self) -> None:
-        """Delete the offsets that nobody has used for `offsets.retention.minutes`."""
-        for group in list(self._registry.groups.values()):
+    async def expire(self) -> None:
+        """Delete the offsets that nobody has used for `offsets.retention.minutes`.
+
+        There may be millions: others are heard in between.
+        """
+        seen_count = 0
+        for group_id, group in list(self._registry.groups.items()):
+            if seen_count >= _OFFSETS_AT_ONCE:
+                seen_count = 0
+                await asyncio.sleep(0)
+            if self._registry.find(group_id) is not group:
+                continue
+            seen_count += 1 + self._registry.offsets(group_id).count(group_id)
             try:
                 self._expire(group)
-            except GroupError as error:
-                logger.error("offsets of group %s cannot expire: %s", group.group_id, error)
+            except (GroupError, DecodeError) as error:
+                logger.error("offsets of group %s cannot expire: %s", group_id, error)
 
     def _expire(self, group: Group) -> None:
         now_ms = self._registry.clock.now_ms()
         retention_ms = self._registry.config.offsets_retention_minutes * _MINUTE_MS
         group_id = group.group_id
         store = self._registry.offsets(group_id)
-        oldest_ms = group.expiry_base_ms(0)
-        if oldest_ms is None or now_ms - oldest_ms < retention_ms:
+        if group.expiry_base_ms(0) is None:
             return  # Whatever the time of a commit is.
         used = _protected_topics(group)
         pending = store.pending_keys(group_id)

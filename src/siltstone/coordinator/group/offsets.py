@@ -8,6 +8,7 @@ counts already. Until then a consumer that wants stable offsets has to wait.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from siltstone.coordinator.group.records import (
@@ -17,6 +18,8 @@ from siltstone.coordinator.group.records import (
     decode_offset_value,
     encode_offset_key,
 )
+
+_PARTITION_BYTES: Final = 4  # its number, at the end of a key
 
 
 class _Pending(NamedTuple):
@@ -70,6 +73,14 @@ class OffsetStore:
         """Return the partitions that a group has offsets for, or may get some."""
         return list({*self.keys(group_id), *self.pending_keys(group_id)})
 
+    def keys_of_topic(self, group_id: str, topic: str) -> list[OffsetKey]:
+        """Return those of one topic; the others, which may be many, are not decoded."""
+        prefix = encode_offset_key(OffsetKey(group_id, topic, 0))[:-_PARTITION_BYTES]
+        pending = self._pending.get(group_id, {}).values()
+        every = chain(self._committed.get(group_id, ()), *pending)
+        found = {raw for raw in every if raw.startswith(prefix)}
+        return [decode_offset_key(raw) for raw in found]
+
     def pending_keys(self, group_id: str) -> set[OffsetKey]:
         """Return the partitions that open transactions have written offsets for."""
         pending = self._pending.get(group_id, {})
@@ -79,6 +90,10 @@ class OffsetStore:
         """Yield the offsets of a group."""
         for raw, data in self._committed.get(group_id, {}).items():
             yield decode_offset_key(raw), decode_offset_value(data)
+
+    def count(self, group_id: str) -> int:
+        """Return how many offsets a group has."""
+        return len(self._committed.get(group_id, ()))
 
     def __len__(self) -> int:
         return sum(map(len, self._committed.values()))

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from kio.schema.errors import ErrorCode
 
+from siltstone.coordinator.group.classic import ClassicGroup
 from siltstone.coordinator.group.classic_state import JoinRequest, SyncRequest
 from siltstone.coordinator.group.config import GroupConfig
 from siltstone.coordinator.group.consumer_state import Heartbeat
@@ -219,16 +220,49 @@ def test_what_a_transaction_has_written_is_deleted_with_the_rest(
 def test_offsets_that_nobody_uses_expire_and_the_group_with_them(coordinated: Coordinated) -> None:
     coordinated.commit("alone", "t", 1)
     coordinated.clock.advance_ms(10 * MINUTE_MS - 1)
-    coordinated.offsets.expire()
+    asyncio.run(coordinated.offsets.expire())
     assert coordinated.find("alone") == 1
 
     coordinated.clock.advance_ms(1)
-    coordinated.offsets.expire()
+    asyncio.run(coordinated.offsets.expire())
 
     assert coordinated.find("alone") is None
     coordinated.restart()
     assert coordinated.find("alone") is None
     assert coordinated.registry.find("alone") is None
+
+
+def test_an_offset_that_says_when_it_expires_does_so_however_long_the_group_is_empty(
+    coordinated: Coordinated,
+) -> None:
+    member_id = coordinated.make_member("g")
+    group = coordinated.registry.find("g")
+    assert isinstance(group, ClassicGroup)
+    group.handle_leave([(member_id, None)], 3000)
+    committer = Committer("g", "", None, -1)
+    coordinated.offsets.commit(committer, [new("t", 1)], version=4, retention_ms=1000)
+    coordinated.offsets.commit(committer, [new("u", 2)], version=4)
+
+    coordinated.clock.advance_ms(1000)
+    asyncio.run(coordinated.offsets.expire())
+
+    assert (coordinated.find("g"), coordinated.find("g", "u")) == (None, 2)
+
+
+def test_others_are_heard_while_many_offsets_expire(coordinated: Coordinated) -> None:
+    for number in range(1000):
+        coordinated.commit(f"g{number}", "t", number)
+    coordinated.clock.advance_ms(10 * MINUTE_MS)
+
+    async def expire() -> int:
+        expiring = asyncio.create_task(coordinated.offsets.expire())
+        await asyncio.sleep(0)
+        left_count = len(coordinated.registry.groups)
+        await expiring
+        return left_count
+
+    assert 0 < asyncio.run(expire()) < 1000
+    assert coordinated.registry.groups == {}
 
 
 def test_only_offsets_of_topics_that_members_do_not_read_expire(coordinated: Coordinated) -> None:
@@ -237,7 +271,7 @@ def test_only_offsets_of_topics_that_members_do_not_read_expire(coordinated: Coo
     coordinated.offsets.commit(committer, [new("t", 1), new("u", 2)], version=8)
 
     coordinated.clock.advance_ms(10 * MINUTE_MS)
-    coordinated.offsets.expire()
+    asyncio.run(coordinated.offsets.expire())
 
     assert (coordinated.find("g"), coordinated.find("g", "u")) == (1, None)
     with pytest.raises(GroupError) as refused:
