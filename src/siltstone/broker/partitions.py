@@ -70,6 +70,7 @@ class PartitionTable:
         self._manager: Final = manager
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[uuid.UUID, str] = {}
+        self._named_count = -1  # of the manager's puts, when the names were read
 
     def get(self, topic: str, number: int) -> Partition:
         """Return a partition; raise UnknownTopicError, or StorageError if it is not served."""
@@ -85,7 +86,9 @@ class PartitionTable:
         if topic_id is None:
             return None
         name = self._names.get(topic_id)
-        if name is None:
+        # Many may ask again and again for a topic that is deleted.
+        if name is None and self._named_count != (put_count := self._manager.put_count):
+            self._named_count = put_count
             self._names = {t.topic_id.value: t.topic for t in self._manager.topics()}
             name = self._names.get(topic_id)
         return name

@@ -67,6 +67,7 @@ class LogManager:
             states = [(d.path, d.state) for d in self.directories]
             self._places = find_places(states)
             self._topics = merge_topics(self._store, states, self._places)
+            self.put_count = 0  # how often a topic was made or changed since then
             self._load()
         except BaseException:
             # Without a word about a clean stop: what was not opened yet may need recovery.
@@ -363,6 +364,7 @@ class LogManager:
     def _put(self, metadata: TopicMetadata) -> TopicMetadata:
         self._store.put(metadata)
         self._topics[metadata.topic] = metadata
+        self.put_count += 1
         return metadata
 
     def _is_cut_short(self, topic: str, partition_count: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from siltstone.broker.partitions import Partition, PartitionTable
 from siltstone.log.log_manager import LogManager
+from siltstone.log.topic_store import TopicMetadata
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.support.clock import ManualClock
@@ -68,3 +69,28 @@ def test_an_append_to_a_log_that_another_thread_holds_leaves_the_event_loop(
     thread.join()
     partition.log.wait_until_free()
     assert not partition.leaves_loop(batch)
+
+
+class CountingManager(LogManager):
+    """Counts how often all topics are listed."""
+
+    listed_count = 0
+
+    def topics(self) -> list[TopicMetadata]:
+        self.listed_count += 1
+        return super().topics()
+
+
+def test_an_id_that_nobody_has_is_looked_for_once_until_topics_change(tmp_path: Path) -> None:
+    with CountingManager([tmp_path / "logs"]) as manager:
+        gone = manager.create_topic("gone", 1).topic_id.value
+        table = PartitionTable(manager)
+        assert table.find_name(gone) == "gone"
+        manager.delete_topic("gone")
+        table.forget("gone")
+        before = manager.listed_count
+
+        assert [table.find_name(gone) for _ in range(3)] == [None] * 3
+        assert manager.listed_count == before
+        new = manager.create_topic("new", 1).topic_id.value
+        assert (table.find_name(new), table.find_name(gone)) == ("new", None)
