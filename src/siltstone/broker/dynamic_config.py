@@ -6,9 +6,10 @@ Kafka keeps two levels: for all brokers, under an empty name, and for one. The n
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from siltstone.broker.config import DYNAMIC, ServerConfig, parse_server_config, topic_synonyms
+from siltstone.broker.copies import write_copies
 from siltstone.errors import ConfigError, CorruptCheckpointError
 from siltstone.log.filesystem import FileSystem
 
@@ -34,11 +35,14 @@ class DynamicConfig:
         self.static: Final = dict(static)
         self._node: Final = str(node_id)
         self._levels: dict[str, dict[str, str]] = {ALL_BROKERS: {}, self._node: {}}
-        for path in self._paths:
-            data = fs.read_file(path)
-            if data is not None:
-                self._levels |= _parse(path, data)
-                break
+        self._generation = 0
+        found = [(path, fs.read_file(path)) for path in self._paths]
+        copies = [_parse(path, data) for path, data in found if data is not None]
+        if copies:
+            # A directory that was away has missed what was changed meanwhile.
+            newest = max(copies, key=lambda copy: copy.generation)
+            self._generation = newest.generation
+            self._levels |= newest.levels
 
     def level(self, name: str) -> Mapping[str, str]:
         """Return what was changed for one broker, or for all of them."""
@@ -64,22 +68,35 @@ class DynamicConfig:
         """Replace the values of a level, durably, and return the settings that count now."""
         self.check(name, values)
         levels = {**self._levels, name: dict(values)}
-        data = json.dumps({"version": 0, "levels": levels}, indent=2, sort_keys=True) + "\n"
-        for path in self._paths:
-            self._fs.write_atomically(path, data.encode())
-        self._levels = levels
+        generation = self._generation + 1
+        content = {"version": 0, "generation": generation, "levels": levels}
+        data = json.dumps(content, indent=2, sort_keys=True) + "\n"
+        write_copies(self._fs, self._paths, data.encode())
+        self._levels, self._generation = levels, generation
         return self.merged()
 
     def _merge(self, levels: Mapping[str, Mapping[str, str]]) -> ServerConfig:
         merged = dict(self.static)
-        for level in sorted(levels):
+        # Not those of another number that this broker may have had.
+        for level in (ALL_BROKERS, self._node):
             merged |= levels[level]
         return parse_server_config(merged)
 
 
-def _parse(path: Path, data: bytes) -> dict[str, dict[str, str]]:
+class _Copy(NamedTuple):
+    """What one directory knows."""
+
+    generation: int  # each write raises it
+    levels: dict[str, dict[str, str]]
+
+
+def _parse(path: Path, data: bytes) -> _Copy:
     try:
-        levels = json.loads(data)["levels"]
-        return {str(k): {str(n): str(v) for n, v in level.items()} for k, level in levels.items()}
+        content = json.loads(data)
+        levels = {
+            str(level): {str(name): str(value) for name, value in values.items()}
+            for level, values in content["levels"].items()
+        }
+        return _Copy(int(content.get("generation", 0)), levels)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptCheckpointError(path, f"makes no sense: {error}") from error

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from siltstone.errors import CorruptCheckpointError, LogDirOfflineError
+from siltstone.broker.copies import write_copies
+from siltstone.errors import CorruptCheckpointError
 from siltstone.log.filesystem import FileSystem
 
 FILE_NAME: Final = "silt-producer-ids.json"
@@ -57,16 +58,7 @@ class ProducerIds:
 
     def _write(self, end: int) -> None:
         data = json.dumps({"version": 0, "next_producer_id": end}).encode("ascii") + b"\n"
-        failure: LogDirOfflineError | None = None
-        written = 0
-        for path in self._paths:
-            try:
-                self._fs.write_atomically(path, data)
-                written += 1
-            except LogDirOfflineError as error:
-                failure = error
-        if failure is not None and not written:
-            raise failure
+        write_copies(self._fs, self._paths, data)
 
 
 def _read(fs: FileSystem, path: Path) -> int:
