@@ -183,3 +183,43 @@ def test_offsets_go_with_their_topic(raw: RawClient, make_topic: MakeTopic, grou
     while (left := [t.name for t in fetch(raw, group, None).topics]) != [other]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
+
+
+def test_more_than_a_batch_takes_is_refused(
+    raw: RawClient, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(300)
+    parts = [
+        {
+            "partition_index": number,
+            "committed_offset": 5,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "m" * 4000,
+        }
+        for number in range(300)
+    ]
+
+    code = commit(raw, group, topic, topics=[{"name": topic, "partitions": parts}])
+
+    assert code == ErrorCode.unknown_server_error
+    assert fetch(raw, group, None).topics == ()
+
+
+def test_a_share_that_no_batch_takes_is_refused(raw: RawClient, group: str) -> None:
+    named = join(raw, group)
+    joined = join(raw, group, member_id=named.member_id)
+
+    answer = raw.ask(
+        wire.SYNC_GROUP,
+        3,
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        group_instance_id=None,
+        assignments=[{"member_id": joined.member_id, "assignment": bytes(1_100_000)}],
+    )
+
+    assert answer.error_code == ErrorCode.unknown_server_error
+    # The others, if there are any, begin again.
+    again = join(raw, group, member_id=joined.member_id)
+    assert (again.error_code, again.generation_id) == (ErrorCode.none, 2)

@@ -294,11 +294,12 @@ class ClassicGroup(ClassicState):
         self._enter(State.STABLE)
         try:
             self._persist(self)
-        except Exception:
+        except GroupError as error:
             # Nobody has seen it: the generation is tried again from its beginning.
             self.state = before
             for member in self.members.values():
                 member.assignment = b""
+                member.answer_sync(SyncAnswer(error.code))
             self._begin_rebalance(now_ms)
             raise
         for member in list(self.members.values()):

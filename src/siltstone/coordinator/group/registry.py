@@ -40,7 +40,7 @@ from siltstone.coordinator.group.records import (
 from siltstone.coordinator.group.subscription import CONSUMER
 from siltstone.coordinator.group.topics import Topics
 from siltstone.coordinator.state_topic import KeyedValue, StateTopic, TransactionalProducer
-from siltstone.errors import DecodeError, StorageError, UnknownTopicError
+from siltstone.errors import DecodeError, RecordTooLargeError, StorageError, UnknownTopicError
 
 logger = logging.getLogger(__name__)
 
@@ -180,6 +180,8 @@ class GroupRegistry:
             self.topic.append(self.topic.partition_for(group_id), records, producer)
         except (StorageError, UnknownTopicError) as error:
             raise GroupError(ErrorCode.coordinator_not_available, str(error)) from error
+        except RecordTooLargeError as error:
+            raise GroupError(ErrorCode.unknown_server_error, str(error)) from error
 
     def persist(self, group: ClassicState) -> None:
         """Write a classic group down as it is."""

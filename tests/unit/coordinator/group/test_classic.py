@@ -274,7 +274,7 @@ def test_nothing_has_happened_if_it_cannot_be_written_down() -> None:
     with pytest.raises(GroupError, match="the disk is full"):
         driven.sync("a", **{"a-1": b"share"})
 
-    assert driven.syncs["a"][0].error_code is ErrorCode.rebalance_in_progress
+    assert driven.syncs["a"][0].error_code is ErrorCode.coordinator_not_available
     assert driven.group.state is State.PREPARING
 
 
