@@ -196,6 +196,26 @@ def test_a_member_with_a_wrong_epoch_is_fenced(
     assert commit(raw, group, "one", 0, topic, 0) == ErrorCode.stale_member_epoch
 
 
+def test_no_pattern_takes_so_long_that_nobody_is_answered(
+    raw: RawClient, make_topic: MakeTopic, group: str
+) -> None:
+    make_topic(1)
+
+    # The name of the topic can be taken apart in more ways than anybody can try.
+    answer = join(raw, group, "one", [], subscribed_topic_regex="(([a-z-])+)+!")
+
+    assert answer.error_code == ErrorCode.none
+    answer = raw.ask(
+        wire.LIST_TRANSACTIONS,
+        2,
+        state_filters=(),
+        producer_id_filters=(),
+        duration_filter=-1,
+        transactional_id_pattern="(?=a)",
+    )
+    assert answer.error_code == ErrorCode.invalid_regular_expression
+
+
 def test_a_static_member_that_is_away_keeps_its_share_for_the_next_one(
     raw: RawClient, make_topic: MakeTopic, group: str
 ) -> None:

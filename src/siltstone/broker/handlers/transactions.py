@@ -1,6 +1,5 @@
 """The transactional APIs: who writes in which transaction, and how it ends."""
 
-import re
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from siltstone.broker.error_codes import code_of
 from siltstone.broker.messages import Values, milliseconds
 from siltstone.broker.room import with_room
 from siltstone.broker.wire import Request
+from siltstone.coordinator.patterns import find_matches
 from siltstone.coordinator.state_topic import CONSUMER_OFFSETS
 from siltstone.coordinator.transaction.errors import TransactionError
 from siltstone.coordinator.transaction.markers import Ending
@@ -21,7 +21,7 @@ from siltstone.coordinator.transaction.state import (
     Producer,
     Transaction,
 )
-from siltstone.errors import StorageError, UnknownTopicError
+from siltstone.errors import DecodeError, StorageError, UnknownTopicError
 from siltstone.ids import TopicPartition
 from siltstone.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -278,15 +278,6 @@ def _describe(broker: Broker, name: str) -> Values:
 def handle_list(broker: Broker, request: Request) -> Values:
     """List the transactional ids that pass all filters."""
     body = request.body
-    pattern_text = getattr(body, "transactional_id_pattern", None)
-    try:
-        pattern = re.compile(pattern_text) if pattern_text else None
-    except re.error:
-        return {
-            "error_code": ErrorCode.invalid_regular_expression,
-            "unknown_state_filters": (),
-            "transaction_states": (),
-        }
     statuses = {STATUS_BY_TITLE[name] for name in body.state_filters if name in STATUS_BY_TITLE}
     longer_than_ms = getattr(body, "duration_filter", -1)
     now_ms = broker.clock.now_ms()
@@ -296,9 +287,20 @@ def handle_list(broker: Broker, request: Request) -> Values:
             (not body.producer_id_filters or txn.producer_id in body.producer_id_filters)
             and (not body.state_filters or txn.status in statuses)
             and (longer_than_ms < 0 or now_ms - txn.started_ms > longer_than_ms)
-            and (pattern is None or pattern.fullmatch(txn.transactional_id) is not None)
         )
 
+    wanted = [txn for txn in broker.coordinators.transactions.transactions() if is_wanted(txn)]
+    pattern = getattr(body, "transactional_id_pattern", None)
+    if pattern:
+        try:
+            matching = find_matches(pattern, (txn.transactional_id for txn in wanted))
+        except DecodeError:
+            return {
+                "error_code": ErrorCode.invalid_regular_expression,
+                "unknown_state_filters": (),
+                "transaction_states": (),
+            }
+        wanted = [txn for txn in wanted if txn.transactional_id in matching]
     return {
         "unknown_state_filters": [n for n in body.state_filters if n not in STATUS_BY_TITLE],
         "transaction_states": [
@@ -307,8 +309,7 @@ def handle_list(broker: Broker, request: Request) -> Values:
                 "producer_id": txn.producer_id,
                 "transaction_state": txn.status.title,
             }
-            for txn in broker.coordinators.transactions.transactions()
-            if is_wanted(txn)
+            for txn in wanted
         ],
     }
 

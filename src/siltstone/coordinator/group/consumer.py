@@ -8,7 +8,6 @@ Every change is written down before it counts; `write` raises if it cannot be, a
 happened. Times in `now_ms` count from anywhere, and only go forward.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -46,6 +45,7 @@ from siltstone.coordinator.group.consumer_state import (
 )
 from siltstone.coordinator.group.topic_hash import hash_topics
 from siltstone.coordinator.group.topics import TopicInfo
+from siltstone.coordinator.patterns import find_topics
 from siltstone.coordinator.state_topic import KeyedValue
 
 _LOOK_AT_TOPICS_MS: Final = 1000
@@ -238,12 +238,9 @@ class ConsumerGroup(ConsumerState):
         """Find the topics of all patterns; those that have changed are to be written down."""
         wanted = {member.regex for member in members if member.regex is not None}
         found: dict[str, frozenset[str]] = {}
-        names = [info.name for info in self._topics.all()] if wanted else []
+        names = tuple(info.name for info in self._topics.all()) if wanted else ()
         for regex in wanted:
-            pattern = re.compile(regex)
-            found[regex] = frozenset(
-                name for name in names if pattern.fullmatch(name) and not name.startswith("__")
-            )
+            found[regex] = find_topics(regex, names)
             if found[regex] != self.regexes.get(regex):
                 value = encode_regex(found[regex], 0, self._now_of_day_ms())
                 records.append(self._record(Kind.REGEX, regex, value))

@@ -3,7 +3,6 @@
 How it goes on from heartbeat to heartbeat is in `consumer`.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -40,7 +39,9 @@ from siltstone.coordinator.group.consumer_records import (
 from siltstone.coordinator.group.errors import GroupError
 from siltstone.coordinator.group.members import ClientOrigin
 from siltstone.coordinator.group.topics import TopicInfo, Topics
+from siltstone.coordinator.patterns import check_pattern
 from siltstone.coordinator.state_topic import KeyedValue
+from siltstone.errors import DecodeError
 
 _MAX_REGEX_LENGTH: Final = 1000
 # Before anybody is in it, as in Kafka; the first member raises it.
@@ -306,12 +307,10 @@ class ConsumerState:
     def _check_regex(self, regex: str) -> None:
         try:
             if len(regex) > _MAX_REGEX_LENGTH:
-                raise re.error(f"longer than {_MAX_REGEX_LENGTH} characters")
-            re.compile(regex)
-        except re.error as error:
-            raise GroupError(
-                ErrorCode.invalid_regular_expression, f"{regex!r} is no pattern: {error}"
-            ) from error
+                raise DecodeError(0, f"a pattern longer than {_MAX_REGEX_LENGTH} characters")
+            check_pattern(regex)
+        except DecodeError as error:
+            raise GroupError(ErrorCode.invalid_regular_expression, error.reason) from error
 
     def _check_epoch(self, member: ConsumerMember, heartbeat: Heartbeat) -> None:
         epoch = heartbeat.epoch
