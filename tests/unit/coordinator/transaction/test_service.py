@@ -352,6 +352,20 @@ def test_of_a_partition_that_cannot_be_read_whole_nothing_is_acted_upon(
         again.find(ID)
 
 
+def test_a_partition_of_states_that_is_not_there_does_not_stop_the_start(
+    start: Start, manager: LogManager
+) -> None:
+    init(coordinator := start())
+    gone = TopicPartition("__transaction_state", coordinator.topic.partition_for(ID))
+    (directory,) = [d for d in manager.directories if gone in d.logs]
+    directory.logs.pop(gone).close()
+
+    again = start()
+
+    with pytest.raises(TransactionError, match="cannot be read"):
+        again.find(ID)
+
+
 def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(
     start: Start, manager: LogManager, clock: ManualClock
 ) -> None:
