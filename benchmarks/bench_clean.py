@@ -102,7 +102,7 @@ class CleanBench:
     def small_records(self, name: str) -> None:
         """5 M x 125 B: the table's first line, and every engine on it."""
         with self._logs(name, SMALL_RECORDS, 5 * MILLION, 500_000) as logs:
-            self._against_kafka(name, logs, goal=15)
+            self._against_kafka(name, logs, goal=15, rounds=5)
             local = Side("kernels alone", partial(Passes(logs).in_process, commits=False))
             self.report.maybe_measure(
                 self._case(

@@ -65,6 +65,7 @@ class KeyedLogs:
         self._path = path / "original"
         self._copy_path = path / "copy"
         self.size_bytes = _write_directory(self._path, workload, batch_count)
+        os.sync()  # Or the first rounds would share the disk with what was just written.
 
     @property
     def total_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Groups that go from the classic protocol to the consumer protocol, and back, as they are read."""
 
 from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -14,9 +15,17 @@ from tests.support.serving import ServedBroker
 __all__ = ["group"]
 
 
-def type_of(served: ServedBroker, group: str) -> str:
+def describe(served: ServedBroker, group: str) -> Any:
     admin = AdminClient({"bootstrap.servers": served.bootstrap})
-    return str(admin.describe_consumer_groups([group])[group].result().type.name)
+    return admin.describe_consumer_groups([group])[group].result()
+
+
+def type_of(served: ServedBroker, group: str) -> str:
+    return str(describe(served, group).type.name)
+
+
+def is_stable(served: ServedBroker, group: str) -> bool:
+    return bool(describe(served, group).state.name == "STABLE")
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
@@ -38,6 +47,8 @@ def test_a_group_is_upgraded_and_downgraded_with_the_members_it_has(
         for consumer in old:
             consumer.subscribe([topic])
         wait_for(old, lambda: [len(s) for s in shares(old)] == [2, 2])
+        # Cooperative members come together once more; Kafka takes nobody new meanwhile.
+        wait_for(old, lambda: is_stable(served, group))
         assert type_of(served, group) == "CLASSIC"
 
         new = consumer_protocol.consumer_of(served, group)
