@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 
 from tests.support.serving import ServedBroker
+from tests.support.waiting import wait_until
 
 COUNT = 500
 SECONDS = 30.0
@@ -151,10 +152,11 @@ def test_a_topic_is_described_grown_configured_and_deleted(
     assert settings["segment.ms"].is_default
 
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(SECONDS)
-    assert len(admin.list_topics(topic, SECONDS).topics[topic].partitions) == 4
+    # Kafka's brokers learn of it a moment after the answer.
+    wait_until(lambda: len(admin.list_topics(topic, SECONDS).topics[topic].partitions) == 4)
 
     admin.delete_topics([topic])[topic].result(SECONDS)
-    assert topic not in admin.list_topics(timeout=SECONDS).topics
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics)
 
 
 def test_a_wrong_setting_is_refused_with_its_name(admin: AdminClient) -> None:

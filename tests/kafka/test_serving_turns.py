@@ -14,6 +14,7 @@ from tests.kafka.harness import Harness
 from tests.support.log_checks import fetch_all
 from tests.support.serving import RawClient, ServedBroker
 from tests.support.transactions import RawProducer, find_coordinator
+from tests.support.waiting import wait_until
 
 COUNT = 300
 KEY_COUNT = 20
@@ -131,6 +132,8 @@ def test_a_transaction_goes_from_kafka_to_our_broker_and_back(
         find_coordinator(raw, "turns")
         producer.produce("turns", b"g")
         producer.end(commit=True)
+        # Kafka answers before the markers are written.
+        wait_until(lambda: producer.describe().transaction_state == "CompleteCommit")
         found = harness.consume(kafka.bootstrap, "turns", isolation="read_committed")
 
     assert [record.value for record in found.records] == [b"a", b"c", b"d", b"f", b"g"]
