@@ -15,11 +15,13 @@ from tests.clients import (
     test_confluent,
     test_fetching,
     test_producing,
+    test_transactional_offsets,
     test_transactions,
 )
 from tests.clients.conftest import make_topic
 from tests.clients.test_confluent import admin
-from tests.clients.test_transactions import group, make_producer, new_id
+from tests.clients.test_transactional_offsets import group
+from tests.clients.test_transactions import make_producer, new_id
 from tests.kafka.broker import KafkaBroker
 from tests.support.serving import RawClient
 
@@ -60,6 +62,7 @@ for _module in (
     test_confluent,
     test_fetching,
     test_producing,
+    test_transactional_offsets,
     test_transactions,
 ):
     for _name, _test in vars(_module).items():

@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from siltstone.broker import wire
 from tests.clients.test_transactional_clients import committed as read_committed
-from tests.clients.test_transactions import commit_offset, fetch_offset
+from tests.clients.test_transactional_offsets import commit_offset, fetch_offset
 from tests.kafka.conftest import MakeBroker
 from tests.kafka.test_new_groups_in_turns import (
     GROUP,

@@ -16,7 +16,14 @@ from siltstone.records.compression import Codec
 from siltstone.records.record import Record
 from siltstone.records.scan import as_bytes
 from tests.support.strategies import BatchCase, batch_cases, damaged, join_batches, segments
-from tests.support.twins import Refusal, attempt, compare_checks, compare_scans, compare_walks
+from tests.support.twins import (
+    Refusal,
+    attempt,
+    check_sound_segment,
+    compare_checks,
+    compare_scans,
+    compare_walks,
+)
 
 LIMIT_BYTES = 1 << 20
 
@@ -57,14 +64,7 @@ def test_eight_bytes_by_table_are_eight_bytes_by_the_package(word: int, crc: int
 def test_walk_and_scan_find_in_a_sound_segment_what_their_twins_find(
     cases: list[BatchCase], next_offset: int
 ) -> None:
-    data = join_batches(cases)
-
-    batches = compare_walks(data)
-    records = compare_scans(data, LIMIT_BYTES)
-    compare_walks(data, next_offset)
-
-    assert len(batches) == len(cases)
-    assert records == [record for case in cases for record in case.read_records()]
+    check_sound_segment(cases, next_offset, LIMIT_BYTES)
 
 
 @given(damaged(segments().map(join_batches)))

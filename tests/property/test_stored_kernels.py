@@ -15,7 +15,14 @@ from siltstone.records.object_code import ObjectCode, ObjectCodeError
 from siltstone.records.scan import as_bytes
 from siltstone.records.stored_kernels import StoredKernels, load_stored_kernels
 from tests.support.strategies import BatchCase, batch_cases, damaged, join_batches, segments
-from tests.support.twins import Refusal, attempt, compare_checks, compare_scans, compare_walks
+from tests.support.twins import (
+    Refusal,
+    attempt,
+    check_sound_segment,
+    compare_checks,
+    compare_scans,
+    compare_walks,
+)
 
 LIMIT_BYTES = 1 << 20
 USES_NOTHING_OF_NUMBA = """
@@ -44,14 +51,7 @@ def stored() -> Iterator[StoredKernels]:
 def test_a_sound_segment_is_walked_and_scanned_as_by_the_twins(
     cases: list[BatchCase], next_offset: int
 ) -> None:
-    data = join_batches(cases)
-
-    batches = compare_walks(data)
-    records = compare_scans(data, LIMIT_BYTES)
-    compare_walks(data, next_offset)
-
-    assert len(batches) == len(cases)
-    assert records == [record for case in cases for record in case.read_records()]
+    check_sound_segment(cases, next_offset, LIMIT_BYTES)
 
 
 @given(damaged(segments().map(join_batches)))

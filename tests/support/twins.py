@@ -16,6 +16,7 @@ from siltstone.records.scan import (
     scan,
     walk,
 )
+from tests.support.strategies import BatchCase, join_batches
 
 _MAX_LONG = 2**63 - 1
 
@@ -179,3 +180,15 @@ def _from_header(position: int, header: BatchHeader) -> tuple[int, ...]:
         header.producer_epoch,
         header.attributes,
     )
+
+
+def check_sound_segment(cases: list[BatchCase], next_offset: int, limit_bytes: int) -> None:
+    """Let kernels and twins walk and scan a segment, and hold what they find against its cases."""
+    data = join_batches(cases)
+
+    batches = compare_walks(data)
+    records = compare_scans(data, limit_bytes)
+    compare_walks(data, next_offset)
+
+    assert len(batches) == len(cases)
+    assert records == [record for case in cases for record in case.read_records()]

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -112,7 +112,7 @@ def find_or_start_gateway(master: str, conf: Mapping[str, str]) -> Gateway | Non
 
 def _import_pandas() -> None:
     """Import while Java starts what PySpark would import with its first call to it."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), suppress(ImportError):  # Then PySpark has no use for it.
         # Of a pandas that PySpark does not know yet: nothing here is given to it.
         warnings.simplefilter("ignore", FutureWarning)
         importlib.import_module("pyspark.testing.utils")
