@@ -1,12 +1,12 @@
 """A broker that all tests of a worker share: give topics names of their own, and leave it alone."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.support.serving import RawClient, ServedBroker
+from tests.support.waiting import wait_until
 
 MakeTopic = Callable[..., str]
 
@@ -53,7 +53,7 @@ def make_topic(raw: RawClient, request: pytest.FixtureRequest) -> MakeTopic:
             "assignments": (),
             "configs": configs,
         }
-        answer = raw.ask(19, 7, topics=[topic], timeout=1000, validate_only=False)
+        answer = raw.ask(19, 7, topics=[topic], timeout=30_000, validate_only=False)
         assert answer.topics[0].error_code == 0, answer
         _wait_until_led(raw, name, partitions)
         return name
@@ -64,12 +64,10 @@ def make_topic(raw: RawClient, request: pytest.FixtureRequest) -> MakeTopic:
 def _wait_until_led(raw: RawClient, topic: str, partitions: int) -> None:
     """Wait until every partition answers; a real Kafka takes its time after it has said yes."""
     asked = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
-    deadline = time.monotonic() + 30
-    while True:
+
+    def is_led() -> bool:
         topics = [{"name": topic, "partitions": asked}]
         answer = raw.ask(2, 7, replica_id=-1, isolation_level=0, topics=topics)
-        codes = {part.error_code for part in answer.topics[0].partitions}
-        if codes == {0}:
-            return
-        assert time.monotonic() < deadline, codes
-        time.sleep(0.02)
+        return all(part.error_code == 0 for part in answer.topics[0].partitions)
+
+    wait_until(is_led)

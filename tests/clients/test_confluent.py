@@ -20,7 +20,7 @@ from tests.support.serving import ServedBroker
 from tests.support.waiting import wait_until
 
 COUNT = 500
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 def produce(served: ServedBroker, topic: str, keys: Sequence[int], **config: str) -> None:
@@ -70,6 +70,13 @@ def create(admin: AdminClient, name: str, partitions: int = 1, **config: str) ->
     settings = {key.replace("_", "."): value for key, value in config.items()}
     created = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
     created[name].result(SECONDS)
+
+    # Kafka's brokers learn of it a moment after the answer.
+    def is_led() -> bool:
+        parts = admin.list_topics(name, SECONDS).topics[name].partitions
+        return len(parts) == partitions and all(part.leader >= 0 for part in parts.values())
+
+    wait_until(is_led)
     return name
 
 
@@ -147,12 +154,17 @@ def test_a_topic_is_described_grown_configured_and_deleted(
         ],
     )
     admin.incremental_alter_configs([changed])[changed].result(SECONDS)
-    settings = admin.describe_configs([resource])[resource].result(SECONDS)
-    assert settings["min.cleanable.dirty.ratio"].value == "0.1"
-    assert settings["segment.ms"].is_default
+
+    # Kafka's brokers learn of changes a moment after the answer, of both of these at once.
+    def are_altered() -> bool:
+        settings = admin.describe_configs([resource])[resource].result(SECONDS)
+        is_set = bool(settings["min.cleanable.dirty.ratio"].value == "0.1")
+        assert settings["segment.ms"].is_default == is_set
+        return is_set
+
+    wait_until(are_altered)
 
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(SECONDS)
-    # Kafka's brokers learn of it a moment after the answer.
     wait_until(lambda: len(admin.list_topics(topic, SECONDS).topics[topic].partitions) == 4)
 
     admin.delete_topics([topic])[topic].result(SECONDS)

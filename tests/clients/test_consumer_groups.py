@@ -12,14 +12,15 @@ from kio.schema.errors import ErrorCode
 from siltstone.broker import wire
 from tests.clients.conftest import MakeTopic
 from tests.clients.test_groups import produce, shares, wait_for
+from tests.support.groups import find_group
 from tests.support.serving import RawClient, ServedBroker
 
 
 @pytest.fixture
 def group(raw: RawClient) -> str:
-    """A name that nobody has, and a broker that is asked to look after it."""
+    """A name that nobody has, and a broker that looks after it."""
     name = f"new-{uuid.uuid4()}"
-    raw.ask(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[name])
+    find_group(raw, name)
     return name
 
 
@@ -55,7 +56,7 @@ def join(raw: RawClient, group: str, member: str, topics: list[str], **values: A
         member,
         0,
         **{
-            "rebalance_timeout": 30_000,
+            "rebalance_timeout": 60_000,
             "subscribed_topic_names": topics,
             "topic_partitions": (),
             **values,

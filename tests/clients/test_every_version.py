@@ -51,7 +51,7 @@ def produce(raw: RawClient, topic: str, records: bytes | None, **values: Any) ->
         values.pop("version", 9),
         transactional_id=None,
         acks=values.pop("acks", -1),
-        timeout=1000,
+        timeout=30_000,
         topic_data=[{"name": topic, "partition_data": [part]}],
     )
     return answer.responses[0].partition_responses[0]

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from tests.clients.conftest import MakeTopic
 from tests.support.serving import ServedBroker
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 KAFKA_PYTHON = """
 import signal, sys

@@ -126,7 +126,7 @@ def test_a_producer_without_acks_gets_no_answer_and_loses_its_connection_by_a_fa
         return {
             "transactional_id": None,
             "acks": 0,
-            "timeout": 1000,
+            "timeout": 30_000,
             "topic_data": [{"name": topic, "partition_data": [part]}],
         }
 

@@ -13,6 +13,7 @@ from aiokafka.structs import TopicPartition as AioTopicPartition
 from tests.support.serving import ServedBroker
 
 COUNT = 200
+SECONDS = 120
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
@@ -25,8 +26,8 @@ def test_kafka_python_produces_and_consumes(served: ServedBroker, codec: str | N
         producer.send(topic, key=b"%d" % i, value=b"value %d" % i, partition=i % 2)
         for i in range(COUNT)
     ]
-    producer.flush(30)
-    assert sorted(future.get(10).offset for future in sent[::2]) == list(range(COUNT // 2))
+    producer.flush(SECONDS)
+    assert sorted(future.get(SECONDS).offset for future in sent[::2]) == list(range(COUNT // 2))
 
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=served.bootstrap, auto_offset_reset="earliest", group_id=None
@@ -34,7 +35,7 @@ def test_kafka_python_produces_and_consumes(served: ServedBroker, codec: str | N
     partitions = [kafka.TopicPartition(topic, number) for number in range(2)]
     consumer.assign(partitions)
     found: list[Any] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while len(found) < COUNT and time.monotonic() < deadline:
         for records in consumer.poll(500).values():
             found += records
@@ -65,7 +66,7 @@ def test_aiokafka_produces_and_consumes(served: ServedBroker) -> None:
         await consumer.seek_to_beginning()
         values: list[bytes | None] = []
         while len(values) < COUNT:
-            record = await asyncio.wait_for(consumer.getone(), 30)
+            record = await asyncio.wait_for(consumer.getone(), SECONDS)
             values.append(record.value)
         await consumer.stop()
         return values

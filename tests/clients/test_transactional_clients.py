@@ -13,6 +13,7 @@ import pytest
 from tests.clients.conftest import MakeTopic
 from tests.support.serving import ServedBroker
 
+SECONDS = 120
 EXPECTED = [b"0-0", b"0-1", b"2-0", b"2-1"]  # of four transactions every other one commits
 
 
@@ -36,7 +37,7 @@ def committed(served: AnyBroker, topic: str) -> list[bytes | None]:
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     values: list[bytes | None] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     try:
         while time.monotonic() < deadline:
             message = consumer.poll(1)
@@ -56,7 +57,7 @@ def confluent_producer(served: ServedBroker, transactional_id: str) -> confluent
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": served.bootstrap, "transactional.id": transactional_id}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(SECONDS)
     return producer
 
 
@@ -68,11 +69,11 @@ def test_confluent_commits_and_aborts(served: ServedBroker, make_topic: MakeTopi
         producer.begin_transaction()
         for i in range(2):
             producer.produce(topic, b"%d-%d" % (number, i))
-        producer.flush(30)
+        producer.flush(SECONDS)
         if number % 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(SECONDS)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(SECONDS)
 
     assert committed(served, topic) == EXPECTED
 
@@ -85,14 +86,14 @@ def test_a_confluent_producer_is_fenced_by_the_next(
     old = confluent_producer(served, name)
     old.begin_transaction()
     old.produce(topic, b"old")
-    old.flush(30)
+    old.flush(SECONDS)
 
     new = confluent_producer(served, name)
     with pytest.raises(confluent_kafka.KafkaException) as fenced:
-        old.commit_transaction(30)
+        old.commit_transaction(SECONDS)
     new.begin_transaction()
     new.produce(topic, b"new")
-    new.commit_transaction(30)
+    new.commit_transaction(SECONDS)
 
     assert fenced.value.args[0].fatal()
     assert committed(served, topic) == [b"new"]
@@ -109,7 +110,7 @@ def test_kafka_python_commits_and_aborts(served: ServedBroker, make_topic: MakeT
         producer.begin_transaction()
         for i in range(2):
             producer.send(topic, b"%d-%d" % (number, i), partition=0)
-        producer.flush(30)
+        producer.flush(SECONDS)
         if number % 2:
             producer.abort_transaction()
         else:
@@ -148,7 +149,7 @@ def test_aiokafka_commits_and_aborts(served: ServedBroker, make_topic: MakeTopic
         await consumer.stop()
         return found
 
-    assert asyncio.run(asyncio.wait_for(produce_and_consume(), 60)) == EXPECTED
+    assert asyncio.run(asyncio.wait_for(produce_and_consume(), SECONDS)) == EXPECTED
     assert committed(served, topic) == EXPECTED
 
 
@@ -156,7 +157,7 @@ def test_aiokafka_commits_and_aborts(served: ServedBroker, make_topic: MakeTopic
 
 
 def committed_offset(consumer: confluent_kafka.Consumer, topic: str) -> int:
-    (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], 30)
+    (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], SECONDS)
     assert found.error is None
     return int(found.offset)
 
@@ -178,18 +179,18 @@ def test_confluent_commits_offsets_with_its_records_or_not_at_all(
         producer.send_offsets_to_transaction(
             [confluent_kafka.TopicPartition(source, 0, offset)],
             consumer.consumer_group_metadata(),
-            30,
+            SECONDS,
         )
 
     copy(1)
-    producer.commit_transaction(30)
+    producer.commit_transaction(SECONDS)
     assert committed_offset(consumer, source) == 1
     copy(2)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(SECONDS)
+    producer.abort_transaction(SECONDS)
     assert committed_offset(consumer, source) == 1
     copy(3)
-    producer.commit_transaction(30)
+    producer.commit_transaction(SECONDS)
     assert committed_offset(consumer, source) == 3
     consumer.close()
     assert committed(served, target) == [b"1", b"3"]
@@ -216,7 +217,7 @@ def test_kafka_python_commits_offsets_with_its_records_or_not_at_all(
         producer.send_offsets_to_transaction(
             {partition: kafka.OffsetAndMetadata(offset, "", -1)}, group
         )
-        producer.flush(30)
+        producer.flush(SECONDS)
         if commits:
             producer.commit_transaction()
         else:
@@ -257,5 +258,5 @@ def test_aiokafka_commits_offsets_with_its_records_or_not_at_all(
         await producer.stop()
         await consumer.stop()
 
-    asyncio.run(asyncio.wait_for(copy(), 60))
+    asyncio.run(asyncio.wait_for(copy(), SECONDS))
     assert committed(served, target) == [b"1", b"3"]

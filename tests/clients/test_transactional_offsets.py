@@ -1,6 +1,5 @@
 """Offsets that are committed in transactions, in raw frames: they count with their transaction."""
 
-import time
 import uuid
 from typing import Any
 
@@ -10,8 +9,10 @@ from kio.schema.errors import ErrorCode
 from siltstone.broker import wire
 from tests.clients.conftest import MakeTopic
 from tests.clients.test_transactions import MakeProducer, make_producer, new_id
+from tests.support.groups import find_group
 from tests.support.serving import RawClient
 from tests.support.transactions import RawProducer, patiently
+from tests.support.waiting import wait_until
 
 __all__ = ["make_producer", "new_id"]
 
@@ -82,9 +83,7 @@ def add_offsets(producer: RawProducer, group: str) -> ErrorCode:
 def group(raw: RawClient) -> str:
     """A group whose coordinator is there."""
     name = f"group-{uuid.uuid4()}"
-    patiently(
-        lambda: raw.ask(wire.FIND_COORDINATOR, 3, key=name, key_type=0), lambda a: a.error_code
-    )
+    find_group(raw, name)
     return name
 
 
@@ -101,10 +100,8 @@ def test_offsets_count_once_their_transaction_commits(
         return commit_offset(producer, group, topic, offset, 3 if version == 1 else 5)
 
     def wait_for(offset: int) -> None:
-        deadline = time.monotonic() + 30
-        while fetch_offset(raw, group, topic, stable=True) != (offset, ErrorCode.none):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        expected = (offset, ErrorCode.none)
+        wait_until(lambda: fetch_offset(raw, group, topic, stable=True) == expected)
 
     assert commit(5) == ErrorCode.none
     assert fetch_offset(raw, group, topic, stable=False) == (-1, ErrorCode.none)

@@ -13,6 +13,7 @@ from siltstone.records.batch import iter_batches
 from tests.clients.conftest import MakeTopic
 from tests.support.serving import RawClient
 from tests.support.transactions import RawProducer, fetch, find_coordinator, patiently
+from tests.support.waiting import wait_until
 
 MakeProducer = Callable[..., RawProducer]
 
@@ -42,11 +43,8 @@ def stable_offset(raw: RawClient, topic: str) -> int:
 
 def wait_until_stable(raw: RawClient, topic: str, offset: int) -> Any:
     """Wait for the marker: a real Kafka answers before it is written."""
-    deadline = time.monotonic() + 30
-    while (part := fetch(raw, topic)).last_stable_offset < offset:
-        assert time.monotonic() < deadline, part
-        time.sleep(0.02)
-    return part
+    wait_until(lambda: stable_offset(raw, topic) >= offset)
+    return fetch(raw, topic)
 
 
 def listed_state(raw: RawClient, producer: RawProducer) -> str:

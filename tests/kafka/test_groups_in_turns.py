@@ -1,6 +1,5 @@
 """Groups and their offsets, on a directory in turns: each goes on where the other ended."""
 
-import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -13,8 +12,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from tests.clients.test_groups import wait_for
 from tests.kafka.conftest import MakeBroker
 from tests.support.serving import ServedBroker
+from tests.support.waiting import wait_until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 
@@ -31,34 +32,40 @@ def commit(broker: AnyBroker, group: str, offsets: Mapping[int, int], metadata: 
             "bootstrap.servers": broker.bootstrap,
             "group.id": group,
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 60_000,
         }
     )
     consumer.subscribe(["turns"])
-    for _ in range(300):
-        consumer.poll(0.1)
-        if consumer.assignment():
-            break
+    wait_for([consumer], lambda: bool(consumer.assignment()))
     places = [TopicPartition("turns", p, o, metadata) for p, o in offsets.items()]
     consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
+    # A client that leaves does not wait for long until it is heard.
+    wait_until(lambda: states(broker)[group] == "EMPTY")
 
 
 def committed(broker: AnyBroker, group: str) -> dict[int, tuple[int, str]]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     asked = ConsumerGroupTopicPartitions(group)
-    deadline = time.monotonic() + 60
-    while True:
+    found: dict[int, tuple[int, str]] = {}
+
+    def is_answered() -> bool:
         try:
-            found = admin.list_consumer_group_offsets([asked])[group].result()
+            answer = admin.list_consumer_group_offsets([asked])[group].result()
         except KafkaException as error:
             # A Kafka that has just started reads its groups while it answers already.
-            is_loading = error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
-            if not is_loading or time.monotonic() > deadline:
+            if error.args[0].code() not in (
+                KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                KafkaError.COORDINATOR_NOT_AVAILABLE,
+                KafkaError.NOT_COORDINATOR,
+            ):
                 raise
-            time.sleep(0.2)
-        else:
-            return {p.partition: (p.offset, p.metadata or "") for p in found.topic_partitions}
+            return False
+        found.update({p.partition: (p.offset, p.metadata or "") for p in answer.topic_partitions})
+        return True
+
+    wait_until(is_answered)
+    return found
 
 
 def states(broker: AnyBroker) -> dict[str, str]:

@@ -26,9 +26,10 @@ from tests.kafka import tools
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import MakeBroker
 from tests.kafka.tools import KafkaTools
+from tests.support.groups import find_group
 from tests.support.log_checks import fetch_all
 from tests.support.serving import RawClient, ServedBroker
-from tests.support.transactions import patiently
+from tests.support.waiting import wait_until
 
 GROUP = "turns"
 TOPIC = "turns"
@@ -54,11 +55,7 @@ RECODED = {
 def talking_to(broker: KafkaBroker | ServedBroker) -> Iterator[RawClient]:
     """Connect, and wait until the group is served."""
     with RawClient(int(broker.bootstrap.rsplit(":", 1)[1])) as raw:
-        patiently(
-            lambda: raw.ask(wire.FIND_COORDINATOR, 3, key=GROUP, key_type=0),
-            lambda answer: answer.error_code,
-        )
-        patiently(lambda: fetch_offsets(raw), lambda answer: answer.error_code)
+        find_group(raw, GROUP)
         yield raw
 
 
@@ -125,6 +122,12 @@ def settle(raw: RawClient, group: str, members: dict[str, Any]) -> None:
             return
 
 
+def share_out(raw: RawClient, members: dict[str, Any]) -> list[int]:
+    """Let the members settle, and return the partitions that they have then."""
+    settle(raw, GROUP, members)
+    return sorted(p for m in members.values() for topic in m["owned"] for p in topic["partitions"])
+
+
 def enter(raw: RawClient, members: dict[str, Any], name: str, **values: Any) -> None:
     answer = join(raw, GROUP, name, [TOPIC], **values)
     assert answer.error_code == ErrorCode.none, answer
@@ -155,10 +158,10 @@ def test_a_group_of_the_consumer_protocol_goes_from_kafka_to_ours_and_back(
     with talking_to(kafka) as raw:
         enter(raw, members, "one")
         enter(raw, members, "static", instance_id="s", rack_id="r", server_assignor="uniform")
-        settle(raw, GROUP, members)
+        # Kafka's coordinator may hear of the topic after the members have come.
+        wait_until(lambda: share_out(raw, members) == [0, 1, 2, 3])
         epoch = members["one"]["epoch"]
         numbers = {n: m["owned"][0]["partitions"] for n, m in members.items()}
-        assert sorted(p for share in numbers.values() for p in share) == [0, 1, 2, 3]
         assert commit(raw, GROUP, "one", epoch, TOPIC, numbers["one"][0]) == ErrorCode.none
         first_offsets, first = committed(raw), described(raw)
     kafka.stop()

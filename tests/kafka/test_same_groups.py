@@ -5,6 +5,8 @@ times tells a new member among cooperative ones of librdkafka that there is no s
 librdkafka gives up.
 """
 
+import pytest
+
 from tests.clients import (
     test_consumer_groups,
     test_group_answers,
@@ -12,11 +14,27 @@ from tests.clients import (
     test_groups,
     test_members,
 )
-from tests.clients.conftest import make_topic
+from tests.clients.conftest import MakeTopic
+from tests.clients.conftest import make_topic as make_led_topic
 from tests.clients.test_consumer_groups import group
 from tests.kafka.test_same_answers import raw, served
+from tests.support.groups import wait_until_known
+from tests.support.serving import RawClient
 
-__all__ = ["group", "make_topic", "raw", "served"]
+__all__ = ["group", "make_led_topic", "raw", "served"]
+
+
+@pytest.fixture
+def make_topic(raw: RawClient, make_led_topic: MakeTopic) -> MakeTopic:
+    """Topics that the coordinator of groups has heard of, too."""
+
+    def make(partitions: int = 1, **config: str) -> str:
+        name = make_led_topic(partitions, **config)
+        wait_until_known(raw, name, partitions)
+        return name
+
+    return make
+
 
 _ONLY_OURS = {
     "test_a_pattern_finds_the_topics_that_come_later",

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 
 
 def iter_children(pid: int) -> Iterator[int]:

@@ -19,8 +19,9 @@ from kio.serial import entity_reader, entity_writer
 
 from siltstone.broker.messages import Values, build
 
-_START_SECONDS = 60
-_STOP_SECONDS = 60
+_START_SECONDS = 120
+_STOP_SECONDS = 120
+_ANSWER_SECONDS = 120
 
 
 class ServedBroker:
@@ -115,7 +116,7 @@ class RawClient:
     """Sends any request, also a wrong one, and decodes the answer."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

@@ -11,15 +11,16 @@ from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
 from tests.support.serving import RawClient
 
-# What a client waits out: a coordinator that finishes something, or is not ready yet.
+# What a client waits out: a coordinator or a leader that finishes something, or is not ready yet.
 RETRIED = {
     ErrorCode.concurrent_transactions,
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
     ErrorCode.not_enough_replicas,
+    ErrorCode.not_leader_or_follower,
 }
-_PATIENCE_SECONDS = 30
+_PATIENCE_SECONDS = 120
 
 
 def patiently(ask: Callable[[], Any], code_of: Callable[[Any], ErrorCode]) -> Any:
@@ -121,7 +122,7 @@ class RawProducer:
             version,
             transactional_id=self.transactional_id,
             acks=-1,
-            timeout=1000,
+            timeout=30_000,
             topic_data=[
                 {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
             ],
@@ -203,16 +204,18 @@ def create_topic(raw: RawClient, topic: str, **config: str) -> None:
         "assignments": (),
         "configs": [{"name": k.replace("_", "."), "value": v} for k, v in config.items()],
     }
-    answer = raw.ask(wire.CREATE_TOPICS, 7, topics=[asked], timeout=1000, validate_only=False)
+    answer = raw.ask(wire.CREATE_TOPICS, 7, topics=[asked], timeout=30_000, validate_only=False)
     assert answer.topics[0].error_code == ErrorCode.none
 
 
 def find_coordinator(raw: RawClient, transactional_id: str) -> None:
-    """Wait until there is a coordinator: a real Kafka first has to make its topic."""
+    """Wait until there is a coordinator: a real Kafka makes its topic first, and then loads it."""
     patiently(
         lambda: raw.ask(wire.FIND_COORDINATOR, 3, key=transactional_id, key_type=1),
         lambda answer: answer.error_code,
     )
+    nobody = RawProducer(raw, transactional_id, version=1)  # has nothing to end
+    patiently(lambda: nobody.ask_end(commit=False), lambda answer: answer.error_code)
 
 
 def codes_of(topics: Any) -> list[ErrorCode]:
