@@ -3,12 +3,10 @@
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,10 +15,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.kafka.harness import Harness
 from tests.kafka.jvm import JavaProcess, java_command
+from tests.support.ports import choose_port, is_free
 
-_START_TIMEOUT_SECONDS: Final = 90
-_STOP_TIMEOUT_SECONDS: Final = 60
-_REQUEST_TIMEOUT_SECONDS: Final = 30
+_START_TIMEOUT_SECONDS: Final = 180
+_STOP_TIMEOUT_SECONDS: Final = 180
+_REQUEST_TIMEOUT_SECONDS: Final = 120
 _START_ATTEMPTS: Final = 3  # a port that was free may be taken before Kafka has it
 
 # What one node needs to serve transactions and groups, and to be quick about it.
@@ -52,10 +51,12 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "log.initial.task.delay.ms": "500",
     # Tests write records of the year 1970 and of 2020; they shall not expire meanwhile.
     "log.retention.ms": "-1",
-    # A killed broker counts as alive for this long, and cannot come back before that.
-    "broker.session.timeout.ms": "3000",
+    # A machine that stands still for a moment shall cost no partition its leader.
+    "broker.session.timeout.ms": "60000",
     "broker.heartbeat.interval.ms": "500",
 }
+# A killed broker counts as alive for as long as its session, and cannot come back before that.
+_AFTER_A_KILL: Final[Mapping[str, str]] = {"broker.session.timeout.ms": "3000"}
 
 
 _COMPLAINT: Final = re.compile(r"\S+ (WARN|ERROR|FATAL) ")
@@ -107,6 +108,7 @@ class KafkaBroker:
         self._port, self._controller_port = 0, 0
         self._started_at = 0  # position in the server log
         self._process: JavaProcess | None = None
+        self._was_killed = False
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +171,8 @@ class KafkaBroker:
             self.format()
         began = time.monotonic()
         for attempt in range(_START_ATTEMPTS):
-            if attempt > 0 or not (_is_free(self._port) and _is_free(self._controller_port)):
+            ports = (self._port, self._controller_port)
+            if attempt > 0 or not all(port and is_free(port) for port in ports):
                 self._choose_ports()
             self._write_properties()
             self._started_at = self._server_log_size()
@@ -188,6 +191,7 @@ class KafkaBroker:
             status = process.terminate(_STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             raise BrokerError(f"Kafka did not stop:\n{self.log_tail()}") from None
+        self._was_killed = False
         if status not in (0, 143):  # 143: by SIGTERM, its shutdown hook having run
             raise BrokerError(f"Kafka ended with status {status}:\n{self.log_tail()}")
 
@@ -196,6 +200,7 @@ class KafkaBroker:
         if self._process is not None:
             process, self._process = self._process, None
             process.kill()
+            self._was_killed = True
 
     def restart(self, *, clean: bool = True, properties: Mapping[str, str] | None = None) -> None:
         """Stop or kill, then start on the same directory, with changed settings if given."""
@@ -290,12 +295,12 @@ class KafkaBroker:
             )
 
     def _choose_ports(self) -> None:
-        with _free_port() as port, _free_port() as controller_port:
-            self._port, self._controller_port = port, controller_port
+        self._port, self._controller_port = choose_port(), choose_port()
 
     def _write_properties(self) -> None:
         settings = {
             **_DEFAULTS,
+            **(_AFTER_A_KILL if self._was_killed else {}),
             "log.dirs": ",".join(map(str, self.log_dirs)),
             "metadata.log.dir": str(self.metadata_dir),
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port},"
@@ -360,23 +365,3 @@ def read_topic_id(partition_dir: Path) -> str:
 def _random_uuid() -> str:
     # Kafka's tools take a value that begins with a dash for an option.
     return "K" + urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]
-
-
-@contextmanager
-def _free_port() -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        yield port
-
-
-def _is_free(port: int) -> bool:
-    if port == 0:
-        return False
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from tests.kafka.jars import ensure_jars, exclusive_lock, require_program
 from tests.kafka.jvm import jar_classpath, java_command, run_java
 from tests.kafka.log_ops import LogOps
+from tests.kafka.markers import wait_for_markers
 from tests.kafka.states import (
     Consumed,
     LoadTime,
@@ -23,7 +24,7 @@ from tests.kafka.states import (
 
 _SOURCE_PATH: Final = Path(__file__).with_name("harness")
 _PACKAGE: Final = "siltstone.harness"
-_TIMEOUT_SECONDS: Final = 120
+_TIMEOUT_SECONDS: Final = 300
 
 
 @dataclass(slots=True)
@@ -61,6 +62,10 @@ class ProducerScript:
 
     def close(self, producer: str = "default") -> None:
         self.lines.append({"op": "close", "producer": producer})
+
+    @property
+    def is_transactional(self) -> bool:
+        return any(line["op"] == "begin" for line in self.lines)
 
     @property
     def halts(self) -> bool:
@@ -115,7 +120,10 @@ class Harness:
         return self.log_ops.partition_files(directory, records=records)
 
     def produce(self, bootstrap: str, script: ProducerScript) -> tuple[Sent, ...]:
-        """Run a script with Kafka's Java producer; raises if any record did not arrive."""
+        """Run a script with Kafka's Java producer; raises if any record did not arrive.
+
+        What it commits or aborts is decided in every partition when this returns.
+        """
         if script.halts:  # in a process of its own, which is gone afterwards
             lines = "".join(json.dumps(line) + "\n" for line in script.lines)
             nodes = self._run("Produce", [bootstrap], stdin=lines)
@@ -124,6 +132,8 @@ class Harness:
         failed = [node["error"] for node in nodes if "error" in node]
         if failed:
             raise HarnessError(f"{len(failed)} records did not arrive, the first: {failed[0]}")
+        if script.is_transactional:
+            wait_for_markers(bootstrap)
         return tuple(Sent(**node) for node in nodes)
 
     def consume(

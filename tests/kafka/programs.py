@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from tests.kafka.jars import exclusive_lock
 
 _PACKAGE: Final = Path(__file__).with_name("kafkajs")
-_RUN_SECONDS: Final = 60
+_RUN_SECONDS: Final = 300
 _INSTALL_SECONDS: Final = 300
 
 
@@ -43,13 +43,14 @@ def run_kafkajs(bootstrap: str, act: str, **arguments: Any) -> Any:
 class KafkajsMember:
     """A member of a group in a process of its own, that can leave or die."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, group: str, *, session_ms: int = 60_000) -> None:
+        arguments = {"topic": topic, "group": group, "sessionTimeout": session_ms}
         self._process = subprocess.Popen(
             [
                 _find("node", "nodejs"),
                 str(_PACKAGE / "member.js"),
                 bootstrap,
-                json.dumps({"topic": topic, "group": group}),
+                json.dumps(arguments),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

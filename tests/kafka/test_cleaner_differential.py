@@ -101,7 +101,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     if not os.access(MEMORY_DISK, os.W_OK):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as name:
+    with tempfile.TemporaryDirectory(prefix="siltstone-", dir=MEMORY_DISK) as name:
         yield Path(name)
 
 

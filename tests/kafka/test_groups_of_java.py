@@ -21,12 +21,19 @@ GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", QUICK_GROUPS) as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[ServedBroker]:
+    """A broker that soon gives up members of the consumer protocol, too."""
     settings = {
         **QUICK_GROUPS,
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.session.timeout.ms": "2000",
     }
-    with ServedBroker(tmp_path_factory.mktemp("served") / "logs", settings) as broker:
+    with ServedBroker(tmp_path / "logs", settings) as broker:
         yield broker.start()
 
 
@@ -58,7 +65,7 @@ def test_a_console_consumer_goes_on_where_its_group_was(
             *("--topic", topic, "--group", group, "--from-beginning"),
             *("--command-property", f"group.protocol={protocol}"),
             *("--command-property", "max.poll.records=1"),
-            *("--max-messages", str(count), "--timeout-ms", "20000"),
+            *("--max-messages", str(count), "--timeout-ms", "120000"),
         )
         return output.split()
 
@@ -91,7 +98,7 @@ class JavaMember:
         )
 
     def terminate(self) -> None:
-        self._process.terminate(60)
+        self._process.terminate(120)
 
     def kill(self) -> None:
         self._process.kill()
@@ -99,12 +106,14 @@ class JavaMember:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_java_members_come_go_and_die(
-    harness: Harness, admin_tools: SharedTools, served: ServedBroker, protocol: str
+    harness: Harness, admin_tools: SharedTools, impatient: ServedBroker, protocol: str
 ) -> None:
     topic = f"j-members-{protocol}"
-    create(admin_tools, served, topic, "--partitions", "2")
+    create(admin_tools, impatient, topic, "--partitions", "2")
 
-    watch_members(served.bootstrap, topic, lambda: JavaMember(harness, served, topic, protocol))
+    watch_members(
+        impatient.bootstrap, topic, lambda: JavaMember(harness, impatient, topic, protocol)
+    )
 
 
 def test_offsets_are_reset_and_groups_deleted(
@@ -117,7 +126,7 @@ def test_offsets_are_reset_and_groups_deleted(
         tools.CONSUMER_PERFORMANCE,
         *at(served),
         *("--topic", topic, "--num-records", "1000", "--group", group),
-        *("--timeout", "20000"),
+        *("--timeout", "120000"),
     )
     figures = report.splitlines()[-1].split(",")
     assert float(figures[4]) == 1000

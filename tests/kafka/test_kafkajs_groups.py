@@ -12,7 +12,7 @@ from tests.support.serving import ServedBroker
 
 __all__ = ["bootstrap"]
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_kafkajs_members_come_go_and_die(bootstrap: str) -> None:
             wait_until(lambda: len(one.assigned) == len(goes.assigned) == 1, *both)
             goes.leave()
         wait_until(lambda: sorted(one.assigned) == [0, 1], one)
-        with KafkajsMember(bootstrap, topic, "kafkajs-members") as dies:
+        with KafkajsMember(bootstrap, topic, "kafkajs-members", session_ms=1500) as dies:
             both = (one, dies)
             wait_until(lambda: len(one.assigned) == len(dies.assigned) == 1, *both)
             dies.kill()

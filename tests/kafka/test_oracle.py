@@ -229,20 +229,22 @@ def test_an_open_transaction_hides_what_follows_it(
     kafka_broker: KafkaBroker, harness: Harness
 ) -> None:
     kafka_broker.create_topic("oracle-open")
-    script = ProducerScript()
-    script.producer("done", transactional_id="done")
-    script.producer("open", transactional_id="open")
-    script.begin("done")
-    script.send("oracle-open", NewRecord(value=b"aborted"), producer="done")
-    script.flush("done")
-    script.abort("done")
-    script.begin("done")
-    script.send("oracle-open", NewRecord(value=b"committed"), producer="done")
-    script.commit("done")
-    script.begin("open")
-    script.send("oracle-open", NewRecord(value=b"undecided"), producer="open")
-    script.halt()
-    harness.produce(kafka_broker.bootstrap, script)
+    ended = ProducerScript()
+    ended.producer("done", transactional_id="done")
+    ended.begin("done")
+    ended.send("oracle-open", NewRecord(value=b"aborted"), producer="done")
+    ended.flush("done")
+    ended.abort("done")
+    ended.begin("done")
+    ended.send("oracle-open", NewRecord(value=b"committed"), producer="done")
+    ended.commit("done")
+    begun = ProducerScript()
+    begun.producer("open", transactional_id="open")
+    begun.begin("open")
+    begun.send("oracle-open", NewRecord(value=b"undecided"), producer="open")
+    begun.halt()
+    for script in (ended, begun):
+        harness.produce(kafka_broker.bootstrap, script)
 
     committed = harness.consume(kafka_broker.bootstrap, "oracle-open", isolation="read_committed")
     everything = harness.consume(kafka_broker.bootstrap, "oracle-open")
@@ -336,14 +338,14 @@ def _produce_with_librdkafka(bootstrap: str, topic: str, *, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, value=b"v" * 100, key=b"%d" % number, partition=0)
-        assert producer.flush(30) == 0  # one batch each
+        assert producer.flush(120) == 0  # one batch each
 
 
 def _consume_with_librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count, timeout=120)
         return [message.value() or b"" for message in messages]
     finally:
         consumer.close()

@@ -34,7 +34,7 @@ from tests.kafka.states import NewRecord, Sent
 
 TOPIC: Final = "shared"
 PARTITION: Final = TopicPartition(TOPIC, 0)
-FLUSH_TIMEOUT_SECONDS: Final = 60  # a client may have to find Kafka again first
+FLUSH_TIMEOUT_SECONDS: Final = 120  # a client may have to find Kafka again first
 OUR_PRODUCER: Final = 9_000_000  # far above the ids that Kafka gives out
 
 

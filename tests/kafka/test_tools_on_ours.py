@@ -108,7 +108,14 @@ def test_what_the_console_producer_writes_the_console_consumer_reads(
         tools.CONSOLE_CONSUMER,
         *at(served),
         *("--topic", "j-console", "--partition", "0", "--offset", "earliest"),
-        *("--max-messages", "3", "--formatter-property", "print.key=true", "--timeout-ms", "20000"),
+        *(
+            "--max-messages",
+            "3",
+            "--formatter-property",
+            "print.key=true",
+            "--timeout-ms",
+            "120000",
+        ),
     )
 
     assert output.splitlines() == ["a\t1", "b\t2", "c\t3"]

@@ -1,21 +1,21 @@
 """Transactions that are open when another takes the directory over: each ends what it finds."""
 
-import time
-
 from kio.schema.errors import ErrorCode
 
-from siltstone.broker import wire
 from tests.clients.test_transactional_clients import committed as read_committed
 from tests.clients.test_transactional_offsets import commit_offset, fetch_offset
 from tests.kafka.conftest import MakeBroker
+from tests.kafka.markers import wait_for_markers
 from tests.kafka.test_new_groups_in_turns import (
     GROUP,
     OURS,
     TOPIC,
     talking_to,
 )
-from tests.support.serving import RawClient, ServedBroker
-from tests.support.transactions import RawProducer, fetch, patiently
+from tests.support.serving import ServedBroker
+from tests.support.transactions import RawProducer, fetch, find_coordinator
+
+TRANSACTION_TIMEOUT_MS = 800_000  # or it may be over while one stops and the other starts
 
 
 def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroker) -> None:
@@ -23,10 +23,10 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
     kafka.start()
     kafka.create_topic(TOPIC)
     with talking_to(kafka) as raw:
-        producer = RawProducer(raw, "turns").init()
+        producer = RawProducer(raw, "turns").init(timeout_ms=TRANSACTION_TIMEOUT_MS)
         producer.produce(TOPIC, b"a")
         assert commit_offset(producer, GROUP, TOPIC, 5, 5) == ErrorCode.none
-        old = RawProducer(raw, "old", version=1).init()
+        old = RawProducer(raw, "old", version=1).init(timeout_ms=TRANSACTION_TIMEOUT_MS)
         old.produce(TOPIC, b"aborted")
         unstable = (-1, ErrorCode.unstable_offset_commit)
         assert fetch_offset(raw, GROUP, TOPIC, stable=True) == unstable
@@ -49,17 +49,17 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
         kafka.start()
         with talking_to(kafka) as raw:
             producer.raw = old.raw = raw
-            wait_for_coordinator(raw, "turns")
+            find_coordinator(raw, "turns")
             assert producer.describe().transaction_state == "Ongoing"
             assert read_committed(kafka, TOPIC) == [b"a"]
             producer.end(commit=False)
             old.end(commit=True)
-            deadline = time.monotonic() + 30
-            while read_committed(kafka, TOPIC) != [b"a", b"c"]:
-                assert time.monotonic() < deadline
+            wait_for_markers(kafka.bootstrap)
+            assert read_committed(kafka, TOPIC) == [b"a", b"c"]
             assert fetch_offset(raw, GROUP, TOPIC, stable=True) == (5, ErrorCode.none)
             producer.produce(TOPIC, b"d")
             producer.end(commit=True)
+            wait_for_markers(kafka.bootstrap)
         kafka.stop()
 
         ours.start()
@@ -70,12 +70,3 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
             producer.end(commit=True)
             assert read_committed(ours, TOPIC) == [b"a", b"c", b"d", b"e"]
     assert kafka.complaints() == []
-
-
-def wait_for_coordinator(raw: RawClient, transactional_id: str) -> None:
-    patiently(
-        lambda: raw.ask(
-            wire.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[transactional_id]
-        ).transaction_states[0],
-        lambda state: state.error_code,
-    )

@@ -1,7 +1,6 @@
 """Kafka's Java producer and its transactions tool on our broker; our state as Kafka's own bytes."""
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -106,18 +105,14 @@ def test_kafka_reads_our_state(
 def test_our_bytes_of_a_state_are_kafkas(harness: Harness, kafka_broker: KafkaBroker) -> None:
     kafka_broker.create_topic("j-bytes")
     harness.produce(kafka_broker.bootstrap, transactions("j-bytes", "bytes"))
-    deadline = time.monotonic() + 30
 
-    while True:
-        mine = [
-            (name, record.value)
-            for record in states(LogReader([kafka_broker.log_dir]))
-            if record.key is not None and (name := decode_key(record.key)) == "bytes"
-        ]
-        if len(mine) == 10:
-            break
-        assert time.monotonic() < deadline, mine
+    mine = [
+        (name, record.value)
+        for record in states(LogReader([kafka_broker.log_dir]))
+        if record.key is not None and (name := decode_key(record.key)) == "bytes"
+    ]
 
+    assert len(mine) == 10
     for name, value in mine:
         assert name is not None
         assert value is not None

@@ -35,7 +35,7 @@ from tests.support.edited_logs import EditedLog
 
 PARTITION: Final = TopicPartition("changes", 0)
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-CLEAN_TIMEOUT_SECONDS: Final = 60
+CLEAN_TIMEOUT_SECONDS: Final = 180
 DELETE_RETENTION_MS: Final = 200
 
 # A cleaner that never finds a log dirty enough, and one that always does.

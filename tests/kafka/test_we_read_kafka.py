@@ -26,12 +26,13 @@ from siltstone.log.reading import Isolation
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.harness import Harness, ProducerScript
 from tests.kafka.log_ops import LogOps
+from tests.kafka.markers import wait_for_markers
 from tests.kafka.reading import ReadRecord, read_with_ours, records_of
 from tests.kafka.states import NewRecord
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PHASES: Final = ("running", "stopped", "killed")
-FLUSH_TIMEOUT_SECONDS: Final = 30
+FLUSH_TIMEOUT_SECONDS: Final = 120
 # Or the coordinator would end the open transactions in the middle of the tests.
 TRANSACTION_TIMEOUT_MS: Final = 800_000
 DENSE: Final = {"segment.bytes": 3000, "index.interval.bytes": 100, "segment.index.bytes": 4096}
@@ -205,6 +206,7 @@ def write_transactions_with_librdkafka(broker: KafkaBroker, name: str) -> None:
             producer.commit_transaction(FLUSH_TIMEOUT_SECONDS)
         else:
             producer.abort_transaction(FLUSH_TIMEOUT_SECONDS)
+    wait_for_markers(broker.bootstrap)
 
 
 def leave_a_transaction_open(harness: Harness, broker: KafkaBroker, name: str) -> None:

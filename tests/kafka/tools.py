@@ -8,7 +8,7 @@ from typing import Final
 from tests.kafka.harness import Harness
 from tests.kafka.jvm import java_command, run_java
 
-_TIMEOUT_SECONDS: Final = 120
+_TIMEOUT_SECONDS: Final = 300
 
 DUMP_LOG_SEGMENTS: Final = "org.apache.kafka.tools.DumpLogSegments"
 GET_OFFSET_SHELL: Final = "org.apache.kafka.tools.GetOffsetShell"

@@ -17,6 +17,16 @@ async function withAdmin(use) {
   }
 }
 
+// Kafka's brokers learn of a change a moment after it was answered.
+async function askUntil(isDone, ask) {
+  const deadline = Date.now() + 120000
+  for (;;) {
+    const answer = await ask()
+    if (isDone(answer) || Date.now() > deadline) return answer
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+}
+
 async function produce({ topic, count, codec, acks, idempotent }) {
   const producer = kafka.producer({ idempotent, maxInFlightRequests: 1 })
   await producer.connect()
@@ -110,23 +120,36 @@ async function administer({ topic }) {
         },
       ],
     })
-    const { resources } = await admin.describeConfigs({
-      resources: [
-        { type: ConfigResourceTypes.TOPIC, name: topic, configNames: ['cleanup.policy'] },
-      ],
-      includeSynonyms: false,
-    })
+    const policy = await askUntil(
+      found => found === 'compact',
+      async () => {
+        const { resources } = await admin.describeConfigs({
+          resources: [
+            { type: ConfigResourceTypes.TOPIC, name: topic, configNames: ['cleanup.policy'] },
+          ],
+          includeSynonyms: false,
+        })
+        return resources[0].configEntries[0].configValue
+      }
+    )
     const listed = await admin.listTopics()
-    const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+    const partitions = await askUntil(
+      found => found.length === 3,
+      async () => {
+        const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+        return topics[0].partitions.map(({ partitionId }) => partitionId).sort()
+      }
+    )
     const cluster = await admin.describeCluster()
     await admin.deleteTopics({ topics: [topic] })
+    const left = await askUntil(found => !found.includes(topic), () => admin.listTopics())
     return {
       created,
-      policy: resources[0].configEntries[0].configValue,
+      policy,
       isListed: listed.includes(topic),
-      partitions: topics[0].partitions.map(({ partitionId }) => partitionId).sort(),
+      partitions,
       ports: cluster.brokers.map(({ port }) => port),
-      isListedAfterwards: (await admin.listTopics()).includes(topic),
+      isListedAfterwards: left.includes(topic),
     }
   })
 }

@@ -6,14 +6,14 @@
 const { Kafka, logLevel } = require('kafkajs')
 
 const [bootstrap, text] = process.argv.slice(2)
-const { topic, group } = JSON.parse(text)
+const { topic, group, sessionTimeout } = JSON.parse(text)
 const kafka = new Kafka({ brokers: [bootstrap], clientId: 'kafkajs-tests', logLevel: logLevel.ERROR })
 const consumer = kafka.consumer({
   groupId: group,
-  sessionTimeout: 1500,
+  sessionTimeout,
   heartbeatInterval: 200,
   maxWaitTimeInMs: 100, // It sends heartbeats between fetches only.
-  rebalanceTimeout: 5000,
+  rebalanceTimeout: 60000,
 })
 
 function tell(what) {
