@@ -5,7 +5,6 @@ They are made from real ones: bytes changed, cut off, put in, lengths that lie.
 
 import random
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from tests.support.feeding import feed, send_alone
 from tests.support.log_checks import fetch_all
 from tests.support.serving import RawClient, ServedBroker, frame_of
 from tests.support.spoiling import claim_much, spoil, spoil_head
+from tests.support.waiting import wait_until
 
 FRAME_COUNT = 100_000
 TOPIC = "spoilt"
@@ -157,10 +157,7 @@ def strays(served: ServedBroker) -> list[str]:
 
 def wait_for_files(served: ServedBroker, count: int) -> None:
     """Wait until the broker has no more than so many open: deleted ones go after a moment."""
-    deadline = time.monotonic() + 30
-    while len(found := strays(served)) > count:
-        assert time.monotonic() < deadline, "\n".join(found)
-        time.sleep(0.05)
+    wait_until(lambda: len(strays(served)) <= count)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (1, -1)])

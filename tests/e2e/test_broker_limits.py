@@ -20,15 +20,23 @@ from tests.support.waiting import wait_until
 
 SETTINGS = {
     "max.connections": "4",
-    "connections.max.idle.ms": "1000",
     "socket.request.max.bytes": "3000000",
     "queued.max.request.bytes": "5000000",
 }
+IDLE_SECONDS = 3
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     with ServedBroker(tmp_path_factory.mktemp("limits") / "logs", SETTINGS) as made:
+        yield made.start()
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """A broker that soon closes silent connections."""
+    settings = SETTINGS | {"connections.max.idle.ms": str(IDLE_SECONDS * 1000)}
+    with ServedBroker(tmp_path_factory.mktemp("impatient") / "logs", settings) as made:
         yield made.start()
 
 
@@ -45,28 +53,26 @@ def test_a_connection_too_many_is_closed_and_there_is_room_when_one_leaves(
     with RawClient(broker.port) as fifth:
         assert fifth.receive_frame() is None
 
+    def has_room() -> bool:
+        with RawClient(broker.port) as next_one, contextlib.suppress(ConnectionError):
+            return is_served(next_one)
+        return False
+
     clients.pop().socket.close()
-    deadline = time.monotonic() + 10
-    while True:
-        with RawClient(broker.port) as next_one:
-            try:
-                if is_served(next_one):
-                    break
-            except ConnectionError:
-                pass
-        assert time.monotonic() < deadline
+    wait_until(has_room)
     for client in clients:
         client.socket.close()
 
 
-def test_a_silent_connection_is_closed_and_one_that_waits_is_not(broker: ServedBroker) -> None:
-    with RawClient(broker.port) as client:
+def test_a_silent_connection_is_closed_and_one_that_waits_is_not(impatient: ServedBroker) -> None:
+    port = impatient.port
+    with RawClient(port) as client:
         create(client, "waiting")
-    with RawClient(broker.port) as silent, RawClient(broker.port) as waiting:
+    with RawClient(port) as silent, RawClient(port) as waiting:
         wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
         fetch = {
             "replica_id": -1,
-            "max_wait": 2500,
+            "max_wait": 2000 * IDLE_SECONDS,
             "min_bytes": 1,
             "max_bytes": 1000,
             "topics": [{"topic": "waiting", "partitions": [wanted]}],
@@ -157,30 +163,30 @@ def sockets(broker: ServedBroker) -> set[str]:
     return {handle for handle in broker.open_files() if handle.startswith("socket:")}
 
 
-def test_a_client_that_never_takes_its_answers_is_closed(broker: ServedBroker) -> None:
-    fill_untaken(broker, "untaken")
-    before = sockets(broker)
-    with RawClient(broker.port) as deaf:
+def test_a_client_that_never_takes_its_answers_is_closed(impatient: ServedBroker) -> None:
+    fill_untaken(impatient, "untaken")
+    before = sockets(impatient)
+    with RawClient(impatient.port) as deaf:
         deaf.send(FETCH, 12, fetch_untaken("untaken"))
         deaf.send(FETCH, 12, fetch_untaken("untaken"))
-        wait_until(lambda: bool(sockets(broker) - before))
-        taken = sockets(broker) - before
+        wait_until(lambda: bool(sockets(impatient) - before))
+        taken = sockets(impatient) - before
 
         # Without a single byte read here: it is the broker that lets go.
-        wait_until(lambda: not taken & sockets(broker))
+        wait_until(lambda: not taken & sockets(impatient))
 
         received = 0
         with contextlib.suppress(ConnectionResetError):
             while chunk := deaf.socket.recv(1 << 20):
                 received += len(chunk)
     assert received < UNTAKEN_BYTES
-    with RawClient(broker.port) as other:
+    with RawClient(impatient.port) as other:
         assert is_served(other)
 
 
-def test_a_client_that_takes_its_answers_slowly_gets_them_all(broker: ServedBroker) -> None:
-    fill_untaken(broker, "slow")
-    with RawClient(broker.port) as slow:
+def test_a_client_that_takes_its_answers_slowly_gets_them_all(impatient: ServedBroker) -> None:
+    fill_untaken(impatient, "slow")
+    with RawClient(impatient.port) as slow:
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
         started = time.monotonic()
         slow.send(FETCH, 12, fetch_untaken("slow"))
@@ -189,8 +195,9 @@ def test_a_client_that_takes_its_answers_slowly_gets_them_all(broker: ServedBrok
             chunk = slow.socket.recv(1 << 20)
             assert chunk, "closed before the end"
             received += len(chunk)
-            # All in all twice as long as a client may be silent.
-            time.sleep(max(0.0, started + 2 * received / UNTAKEN_BYTES - time.monotonic()))
+            # All in all longer than a client may be silent.
+            due = started + 1.5 * IDLE_SECONDS * received / UNTAKEN_BYTES
+            time.sleep(max(0.0, due - time.monotonic()))
     assert received >= UNTAKEN_BYTES
 
 

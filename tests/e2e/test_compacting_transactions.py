@@ -1,7 +1,6 @@
 """Transactions that commit, abort, stay open and time out, while their topic is compacted."""
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from siltstone.log.transaction_index import AbortedTxn
 from siltstone.records.batch import iter_batches
 from tests.support.serving import RawClient, ServedBroker
 from tests.support.transactions import RawProducer, create_topic, fetch
+from tests.support.waiting import wait_until
 
 TOPIC = "t"
 KEYS = [b"k%d" % number for number in range(6)]
@@ -103,9 +103,8 @@ def test_no_aborted_record_is_ever_seen_and_no_committed_one_disappears(
                 assert not never & {value for _, _, value in found}
                 assert {key: value for _, key, value in found} == expected
         # Now that nothing is open any more, let the cleaner finish: every key once.
-        deadline = time.monotonic() + 30
-        while len(found := reader.read()) > 3 * len(KEYS):
-            assert time.monotonic() < deadline, found
+        wait_until(lambda: len(reader.read()) <= 3 * len(KEYS))
+        found = reader.read()
         assert {key: value for _, key, value in found} == expected
     broker.kill()
     broker.start()
@@ -121,8 +120,5 @@ def _write_and_time_out(producer: RawProducer) -> set[bytes]:
     # It may be over before anything is written: on a busy machine time flies.
     producer.add(TOPIC, 0)
     producer.ask_produce(TOPIC, value, key=KEYS[0], version=11)
-    deadline = time.monotonic() + 30
-    while producer.describe().transaction_state != "CompleteAbort":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: producer.describe().transaction_state == "CompleteAbort")
     return {value}

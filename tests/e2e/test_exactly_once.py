@@ -40,7 +40,7 @@ RECORDS = int(os.environ.get("SILTSTONE_PIPELINE_RECORDS", "24"))  # of each inp
 WORKERS = 4
 BROKER_KILLS = max(3, RECORDS // 20)
 WORKER_KILLS = 2 * BROKER_KILLS
-PATIENCE_SECONDS = 120 + 3 * RECORDS
+PATIENCE_SECONDS = 400 + 3 * RECORDS
 
 AGGRESSIVE = {
     "log.cleaner.backoff.ms": "100",
@@ -98,7 +98,7 @@ class Pipelines:
                     partition=number,
                     on_delivery=lambda error, _: failed.append(error) if error else None,
                 )
-            assert producer.flush(30) == 0
+            assert producer.flush(120) == 0
         assert failed == []
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Pipelines:
         consumer.assign([TopicPartition(OUTPUT, number, 0) for number in range(SEEDS)])
         found: dict[int, list[Read]] = {number: [] for number in range(SEEDS)}
         left = set(found)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while left:
             assert time.monotonic() < deadline, f"no end of partitions {left}"
             for number, read in _consume(consumer):

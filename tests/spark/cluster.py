@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from siltstone.spark.driver_jvm import JAVA_OPTIONS, find_jars, find_java
+from tests.support.ports import choose_port
 
 # A speculative copy of a task goes to another host only, so there must be two.
 _WORKER_HOSTS: Final = ("127.0.0.1", "127.0.0.2")
-_START_SECONDS: Final = 60
+_START_SECONDS: Final = 180
 
 
 class Cluster:
@@ -45,7 +46,7 @@ class Cluster:
 @contextmanager
 def start_cluster(directory: Path) -> Iterator[Cluster]:
     """Start a cluster; it ends with the block."""
-    port = _free_port()
+    port = choose_port()
     master = f"spark://127.0.0.1:{port}"
     python = write_bare_python(directory)
     processes = [
@@ -100,13 +101,6 @@ def write_bare_python(directory: Path) -> Path:
     )
     command.chmod(0o755)
     return command
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _wait_for(port: int) -> None:

@@ -37,7 +37,7 @@ def _answered(port: int, frames: Sequence[bytes]) -> int:
     sound = frame_of(API_VERSIONS, 0, {})
     data = b"".join(_numbered(frame, at) for at, frame in enumerate([*frames, sound]))
     answered = 0
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
         client.sendall(data)
         client.settimeout(_SILENCE_SECONDS)
         received = bytearray()
@@ -47,7 +47,7 @@ def _answered(port: int, frames: Sequence[bytes]) -> int:
                     more = client.recv(1 << 20)
                 except TimeoutError:
                     # What waits is dropped with the connection; its end shows that it was reached.
-                    client.settimeout(30)
+                    client.settimeout(120)
                     client.shutdown(socket.SHUT_WR)
                     continue
                 if not more:
@@ -79,7 +79,7 @@ def _take_answers(received: bytearray, answered: int) -> int:
 def send_alone(port: int, frame: bytes) -> None:
     """Send a frame on a connection of its own, and wait until the broker has closed that."""
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=30) as client,
+        socket.create_connection(("127.0.0.1", port), timeout=120) as client,
         contextlib.suppress(ConnectionResetError, BrokenPipeError),
     ):
         client.sendall(frame)

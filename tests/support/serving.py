@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import re
 import resource
 import signal
 import socket
@@ -18,8 +17,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from siltstone.broker.messages import Values, build
+from tests.support.ports import choose_port
 
 _START_SECONDS = 120
+_START_ATTEMPTS = 3  # a port that was free may be taken meanwhile
 _STOP_SECONDS = 120
 _ANSWER_SECONDS = 120
 
@@ -58,6 +59,21 @@ class ServedBroker:
 
     def start(self, arguments: Sequence[str] = ()) -> Self:
         """Start it, on the port that it had before if there was one."""
+        if self.port:
+            self._start(arguments)
+            return self
+        for _ in range(_START_ATTEMPTS):
+            self.port = choose_port()
+            try:
+                self._start(arguments)
+            except RuntimeError:
+                if "cannot listen on" not in self.log():  # Somebody else was faster.
+                    raise
+            else:
+                return self
+        raise RuntimeError(f"no free port in {_START_ATTEMPTS} attempts:\n{self.log()}")
+
+    def _start(self, arguments: Sequence[str]) -> None:
         command = [sys.executable, "-m", self._module, "serve", "--log-dir", str(self.directory)]
         command += ["--listen", f"127.0.0.1:{self.port}", *arguments]
         for name, value in self.settings.items():
@@ -67,10 +83,8 @@ class ServedBroker:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            found = re.search(r"serving on \S+:(\d+)", self.log())
-            if found is not None:
-                self.port = int(found[1])
-                return self
+            if f"serving on 127.0.0.1:{self.port}" in self.log():
+                return
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
