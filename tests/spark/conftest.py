@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
             # A few JVMs start at the same time, on a machine that may be busy.
-            item.add_marker(pytest.mark.timeout(400))
+            item.add_marker(pytest.mark.timeout(900))
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

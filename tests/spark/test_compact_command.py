@@ -345,7 +345,7 @@ class OnTerminal:
     [
         (signal.SIGINT, "finding keys", 20),
         (signal.SIGKILL, "finding keys", 20),
-        (signal.SIGINT, "rewriting", 4),
+        (signal.SIGINT, "rewriting", 8),
     ],
 )
 def test_a_command_that_is_stopped_on_the_way_leaves_the_log_as_it_was(

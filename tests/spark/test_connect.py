@@ -32,7 +32,7 @@ def test_a_client_of_spark_connect_reads_and_writes_topics(tmp_path: Path) -> No
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 

@@ -48,14 +48,14 @@ def served(tmp_path: Path) -> Iterator[ServedBroker]:
 def test_a_broker_cleans_what_it_serves_while_it_is_written_to(served: ServedBroker) -> None:
     admin = AdminClient({"bootstrap.servers": served.bootstrap})
     topic = NewTopic(PARTITION.topic, num_partitions=1, replication_factor=1, config=SETTINGS)
-    admin.create_topics([topic])[PARTITION.topic].result(30)
+    admin.create_topics([topic])[PARTITION.topic].result(120)
     producer = Producer(
         {"bootstrap.servers": served.bootstrap, "batch.num.messages": "100", "log_level": 0}
     )
     failed: list[object] = []
     expected = {}
 
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     number = 0
     while number < RECORD_COUNT or "Log cleaner cleaned log" not in served.log():
         key, value = b"%d" % (number % KEY_COUNT), b"value %d" % number
@@ -68,11 +68,11 @@ def test_a_broker_cleans_what_it_serves_while_it_is_written_to(served: ServedBro
         expected[key] = value
         number += 1
         if number % 1000 == 0:
-            producer.flush(30)
+            producer.flush(120)
         if number > RECORD_COUNT:
             time.sleep(0.001)
         assert time.monotonic() < deadline, served.log()
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert failed == []
     assert served.stop() == 0
 

@@ -72,7 +72,7 @@ def test_killed_queries_go_on_where_they_were(tmp_path: Path) -> None:
         process = start(directories, errors_path)
         try:
             if attempt == _KILL_COUNT:
-                process.wait(timeout=300)
+                process.wait(timeout=600)
             else:
                 while process.poll() is None and sum(map(count_batches, directories)) < before + 4:
                     time.sleep(0.02)

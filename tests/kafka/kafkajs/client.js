@@ -5,7 +5,16 @@
 const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
 
 const [bootstrap, act, text] = process.argv.slice(2)
-const kafka = new Kafka({ brokers: [bootstrap], clientId: 'kafkajs-tests', logLevel: logLevel.ERROR })
+// By itself it gives up a connection after a second, and a transaction that ends after two.
+const retry = { retries: 60, initialRetryTime: 100, maxRetryTime: 2000 }
+const kafka = new Kafka({
+  brokers: [bootstrap],
+  clientId: 'kafkajs-tests',
+  logLevel: logLevel.ERROR,
+  connectionTimeout: 30000,
+  requestTimeout: 120000,
+  retry,
+})
 
 async function withAdmin(use) {
   const admin = kafka.admin()
@@ -106,11 +115,12 @@ async function consume({ topic, group, count }) {
 async function administer({ topic }) {
   return withAdmin(async admin => {
     const created = await admin.createTopics({
+      timeout: 60000,
       topics: [
         { topic, numPartitions: 2, configEntries: [{ name: 'retention.ms', value: '100000000000' }] },
       ],
     })
-    await admin.createPartitions({ topicPartitions: [{ topic, count: 3 }] })
+    await admin.createPartitions({ timeout: 60000, topicPartitions: [{ topic, count: 3 }] })
     await admin.alterConfigs({
       resources: [
         {
@@ -141,7 +151,7 @@ async function administer({ topic }) {
       }
     )
     const cluster = await admin.describeCluster()
-    await admin.deleteTopics({ topics: [topic] })
+    await admin.deleteTopics({ timeout: 60000, topics: [topic] })
     const left = await askUntil(found => !found.includes(topic), () => admin.listTopics())
     return {
       created,
@@ -155,7 +165,8 @@ async function administer({ topic }) {
 }
 
 async function create({ topic }) {
-  return withAdmin(admin => admin.createTopics({ topics: [{ topic, numPartitions: 2 }], waitForLeaders: true }))
+  const topics = [{ topic, numPartitions: 2 }]
+  return withAdmin(admin => admin.createTopics({ timeout: 60000, topics, waitForLeaders: true }))
 }
 
 async function offsets({ topic, timestamp, deleteTo }) {
@@ -169,7 +180,7 @@ async function offsets({ topic, timestamp, deleteTo }) {
 
 // Commit, abort, commit: each with a record and an offset of a group. Then another takes over.
 async function transact({ topic, source, group, id }) {
-  const options = { transactionalId: id, idempotent: true, maxInFlightRequests: 1, retry: { retries: 2 } }
+  const options = { transactionalId: id, idempotent: true, maxInFlightRequests: 1, retry }
   const producer = kafka.producer(options)
   await producer.connect()
   for (const [number, end] of ['commit', 'abort', 'commit'].entries()) {

@@ -7,7 +7,14 @@ const { Kafka, logLevel } = require('kafkajs')
 
 const [bootstrap, text] = process.argv.slice(2)
 const { topic, group, sessionTimeout } = JSON.parse(text)
-const kafka = new Kafka({ brokers: [bootstrap], clientId: 'kafkajs-tests', logLevel: logLevel.ERROR })
+const kafka = new Kafka({
+  brokers: [bootstrap],
+  clientId: 'kafkajs-tests',
+  logLevel: logLevel.ERROR,
+  connectionTimeout: 30000, // By itself it gives up after a second.
+  requestTimeout: 120000,
+  retry: { retries: 60, initialRetryTime: 100, maxRetryTime: 2000 },
+})
 const consumer = kafka.consumer({
   groupId: group,
   sessionTimeout,

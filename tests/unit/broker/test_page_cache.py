@@ -12,7 +12,7 @@ SIZE = 1 << 20
 
 def drop(file: File) -> None:
     """Have the system forget the file; another processor may hold on to its pages for a moment."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while is_cached(file, 0, SIZE):
         assert time.monotonic() < deadline, f"{file.path} is on a disk that is memory itself"
         os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -23,7 +23,7 @@ def test_results_come_in_the_order_of_the_items(threads: Threads) -> None:
 
 def test_two_threads_work_at_the_same_time() -> None:
     threads = Threads(2)
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=120)
 
     assert sorted(threads.map(lambda _: meeting.wait(), range(2))) == [0, 1]
     threads.close()

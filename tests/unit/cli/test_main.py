@@ -14,7 +14,7 @@ import pytest
 from tests.support.silt_command import Silt
 
 SILT = [sys.executable, "-m", "siltstone"]
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 300
 
 # Owns the directory that it is given until its standard input ends.
 OWNER = """

@@ -51,7 +51,7 @@ def test_a_group_that_cannot_be_downgraded_goes_on_and_its_members_still_expire(
         )
         members.consumer_heartbeat("g", joining)
         # What both classic members know makes no sense, as the first one says it.
-        await members.join("g", join_request(100, fine=SUBSCRIPTION, broken=b""))
+        await members.join("g", join_request(2_000, fine=SUBSCRIPTION, broken=b""))
         second = await members.join("g", join_request(60_000, broken=SUBSCRIPTION))
 
         left = members.consumer_heartbeat("g", Heartbeat("m", -1, HERE))
@@ -63,5 +63,5 @@ def test_a_group_that_cannot_be_downgraded_goes_on_and_its_members_still_expire(
         assert list(found.members) == [second.member_id]
         members.close()
 
-    asyncio.run(asyncio.wait_for(live(), 30))
+    asyncio.run(asyncio.wait_for(live(), 120))
     coordinated.close()
