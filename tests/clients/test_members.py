@@ -54,24 +54,25 @@ class Member(Protocol):
     def kill(self) -> None: ...
 
 
-def shares_of(bootstrap: str, group: str) -> list[list[int]]:
-    """Return the partitions of each member that has some, as the broker tells."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+def shares_of(admin: AdminClient, group: str) -> tuple[list[list[int]], str]:
+    """Return the partitions of each member that has some, and what else the broker tells."""
     described = admin.describe_consumer_groups([group])[group].result(WAIT_SECONDS)
-    shares = [
-        sorted(place.partition for place in member.assignment.topic_partitions)
+    shares = {
+        member.member_id: sorted(place.partition for place in member.assignment.topic_partitions)
         for member in described.members
         if member.assignment is not None
-    ]
-    return sorted(share for share in shares if share)
+    }
+    found = sorted(share for share in shares.values() if share)
+    return found, f"{described.state.name}: {shares}"
 
 
 def watch_members(bootstrap: str, group: str, start: Callable[[], Member]) -> None:
     """Let members of a group that reads two partitions come, go and die."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def wait_for(expected: list[list[int]]) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        while (found := shares_of(bootstrap, group)) != expected:
+        while (found := shares_of(admin, group))[0] != expected:
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
 

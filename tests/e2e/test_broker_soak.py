@@ -47,6 +47,7 @@ class Sample(NamedTuple):
     """What a broker holds shortly before it is killed."""
 
     resident_bytes: int
+    has_cleaned: bool
     sockets: int
     files: int
     stray_files: int  # that are deleted, or open twice
@@ -56,13 +57,14 @@ class Sample(NamedTuple):
 def kill(broker: ServedBroker) -> Sample:
     """Kill a broker, and tell what it held."""
     handles, resident_bytes = broker.open_files(), broker.resident_bytes()
+    has_cleaned = "Log cleaner cleaned log" in broker.log()
     assert "a bug" not in broker.log()
     broker.kill()
     files = [handle for handle in handles if handle.startswith(str(broker.directory))]
     strays = sum("deleted" in file for file in files) + len(files) - len(set(files))
     segments = sum(1 for _ in broker.directory.glob("*/*.log"))
     sockets = sum(handle.startswith("socket:") for handle in handles)
-    return Sample(resident_bytes, sockets, len(files), strays, segments)
+    return Sample(resident_bytes, has_cleaned, sockets, len(files), strays, segments)
 
 
 def test_nothing_acknowledged_is_lost_or_doubled_under_load_and_kills(tmp_path: Path) -> None:
@@ -171,7 +173,11 @@ def check_compacted(directory: Path, counts: dict[TopicPartition, int]) -> None:
 
 def check_flat(samples: Sequence[Sample]) -> None:
     """Compare the first brokers with the last: they had more to recover, but not more to hold."""
-    first, last = samples[1], samples[-1]
+    last = samples[-1]
+    # With one that has come as far, if it can be: the first pass takes the most memory.
+    others = [*samples[1:-1], samples[0]]
+    alike = (sample for sample in others if sample.has_cleaned == last.has_cleaned)
+    first = next(alike, samples[1])
     assert last.resident_bytes < 1.2 * first.resident_bytes, samples
     for sample in samples:
         assert sample.sockets <= CONNECTIONS + 10, samples
