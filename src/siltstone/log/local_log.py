@@ -132,14 +132,10 @@ class LocalLog:
 
     def takes_at_once(self, size_bytes: int) -> bool:
         """Say whether so many bytes can be appended without a wait for the disk."""
+        if self._failure is not None or not self._writable or not self._flushes_when_asked:
+            return False
         active = self.segments.active
-        return (
-            self._failure is None
-            and self._writable
-            and self._flushes_when_asked
-            and active.size_bytes + size_bytes <= self._segment_bytes
-            and not active.is_index_full
-        )
+        return active.size_bytes + size_bytes <= self._segment_bytes and not active.is_index_full
 
     def extend(self) -> list[Batch]:
         """Take in what another process has appended to the active segment since it was opened.
