@@ -22,6 +22,7 @@ from siltstone.records.builder import stamp
 from siltstone.records.compression import Codec
 from siltstone.records.control import ControlType
 from siltstone.records.layout import MAGIC_POSITION
+from siltstone.settings import MAX_LONG
 from tests.support.clock import ManualClock
 from tests.support.crashable_disk import CrashableDisk
 from tests.support.crashing_disk import Crash, SimulatedCrash
@@ -95,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
         self.flushes = flushes
         self.config = small_config(
             segment_bytes=600,
-            flush_messages=1 if flushes else 2**40,
+            flush_messages=1 if flushes else MAX_LONG,
             preallocate=preallocates,
             retention_ms=3_000,
             file_delete_delay_ms=100,

@@ -12,6 +12,7 @@ from siltstone.log.config import LogConfig
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.validation import BatchValidator, ValidBatch
 from siltstone.records.builder import build_batch
+from siltstone.records.compression import Codec
 from siltstone.records.record import Record
 from tests.support.mutations import mutate_batch
 
@@ -27,6 +28,7 @@ CONFIGS = st.sampled_from(
             {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"},
             {"message.timestamp.type": "LogAppendTime"},
             {"compression.type": "uncompressed"},
+            {"compression.type": "lz4"},
         )
     ]
 )
@@ -52,6 +54,7 @@ def outcome(check: Any, data: bytes) -> object:
     RECORDS,
     st.sampled_from([-1, 4711]),
     st.booleans(),
+    st.sampled_from(Codec),
     st.none() | st.integers(0, 2**32),
 )
 def test_a_usual_batch_is_stamped_as_if_it_had_been_examined(
@@ -59,6 +62,7 @@ def test_a_usual_batch_is_stamped_as_if_it_had_been_examined(
     contents: list[tuple[int, bytes | None, bytes | None]],
     producer_id: int,
     is_transactional: bool,
+    codec: Codec,
     mutation: int | None,
 ) -> None:
     has_producer = producer_id >= 0
@@ -67,6 +71,7 @@ def test_a_usual_batch_is_stamped_as_if_it_had_been_examined(
             Record(number, NOW_MS + delay_ms, key, value)
             for number, (delay_ms, key, value) in enumerate(contents)
         ],
+        codec=codec,
         producer_id=producer_id,
         producer_epoch=3 if has_producer else -1,
         base_sequence=5 if has_producer else -1,

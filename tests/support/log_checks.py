@@ -178,7 +178,11 @@ class LogWriter:
         log, history = self.log, self.history
         stamped = stamp(data, log.log_end_offset, leader_epoch) + data[MAGIC_POSITION:]
         history.batches.append(stamped)
-        info = log.append(data, leader_epoch=leader_epoch, origin=origin)
+        info = None
+        if origin is AppendOrigin.CLIENT and leader_epoch == log.latest_epoch:
+            info = log.try_append(data)  # as the broker does
+        if info is None:
+            info = log.append(data, leader_epoch=leader_epoch, origin=origin)
         assert info.first_offset == read_header(stamped).base_offset
         history.acknowledged_end_offset = info.last_offset + 1
         log.update_high_watermark(log.log_end_offset)

@@ -22,6 +22,9 @@ NO_TAGS: Final = b"\x00"
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _PRODUCED: Final = struct.Struct(">ihqq")  # index, error, base offset, append time
+# The same and the log start, no errors of records, no message, no tags.
+_APPENDED: Final = struct.Struct(">ihqqqbbb")
+_NO_ERRORS: Final = (1, 0, 0)
 _LONG: Final = struct.Struct(">q")
 _FETCHED: Final = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
 _ABORTED: Final = struct.Struct(">qq")
@@ -77,6 +80,9 @@ def encode_produced(topics: Sequence[ProducedTopic], version: int) -> Payload:
         parts.append(_topic(topic.name, topic.topic_id, version, is_flexible))
         parts.append(encode_count(len(topic.partitions), is_flexible))
         for one in topic.partitions:
+            if is_flexible and not one.error_code:
+                parts.append(_APPENDED.pack(*one[:5], *_NO_ERRORS))
+                continue
             parts.append(
                 _PRODUCED.pack(
                     one.partition, one.error_code, one.base_offset, one.log_append_time_ms

@@ -192,34 +192,48 @@ class Connection:
         self._maybe_flush()
 
     def _process(self) -> None:
+        with memoryview(self._buffer) as whole, whole.toreadonly() as view:
+            goes_on = self._serve_all(view)
+        if not goes_on:
+            return
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > _BUSY_BUFFER_BYTES:
+                self._shrink(_BUSY_BUFFER_BYTES)
+        if not self.is_closed and not self._is_draining:
+            self._read()
+
+    def _serve_all(self, view: memoryview) -> bool:
+        """Serve what has arrived; False if the client has to wait for others, or for itself."""
+        limits = self._limits
+        max_bytes = limits.max_request_bytes
         while not self.is_closed and self._task is None and not self._is_draining:
             if self._queued_bytes > _GATHERED_BYTES:
                 self._maybe_flush()
                 if self._queued_bytes > _MAX_QUEUED_BYTES or self.is_closed:
-                    return  # The client does not read its answers.
-            available = self._end - self._start
-            if available < _SIZE.size:
-                break
-            (size,) = _SIZE.unpack_from(self._buffer, self._start)
-            if not MIN_FRAME_BYTES <= size <= self._limits.max_request_bytes:
-                self._refuse(f"a request of {size} bytes")
-                return
-            if available < _SIZE.size + size:
-                break
-            if not self._limits.may_serve():
-                self._stop_reading()
-                return
+                    return False  # The client does not read its answers.
             begin = self._start + _SIZE.size
-            with memoryview(self._buffer) as whole, whole.toreadonly() as view:
-                frame = view[begin : begin + size]
-                try:
-                    answer = self._serve(frame, self)
-                except BadFrameError as error:
-                    self._refuse(error)
-                    return
-                finally:
-                    frame.release()
-            self._start = begin + size
+            if begin > self._end:
+                return True
+            (size,) = _SIZE.unpack_from(view, self._start)
+            if not MIN_FRAME_BYTES <= size <= max_bytes:
+                self._refuse(f"a request of {size} bytes")
+                return False
+            end = begin + size
+            if end > self._end:
+                return True
+            if not limits.may_serve():
+                self._stop_reading()
+                return False
+            frame = view[begin:end]
+            try:
+                answer = self._serve(frame, self)
+            except BadFrameError as error:
+                self._refuse(error)
+                return False
+            finally:
+                frame.release()
+            self._start = end
             if answer is None:
                 continue
             if isinstance(answer, list):
@@ -229,12 +243,7 @@ class Connection:
             else:
                 self._task = self._loop.create_task(answer)
                 self._task.add_done_callback(self._on_answer)
-        if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._buffer) > _BUSY_BUFFER_BYTES:
-                self._shrink(_BUSY_BUFFER_BYTES)
-        if not self.is_closed and not self._is_draining:
-            self._read()
+        return True
 
     def _refuse(self, reason: object) -> None:
         """Close for a request that cannot be answered; those before it are."""

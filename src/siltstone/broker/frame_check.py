@@ -69,7 +69,7 @@ def skipper(entity_type: type) -> Skip:
     if fixed_bytes:
         steps.append(_fixed(fixed_bytes))
     if is_flexible:
-        steps.append(_skip_tags)
+        steps.append(skip_tags)
     return _sequence(steps)
 
 
@@ -120,7 +120,7 @@ def _array(skip_item: Skip, is_flexible: bool, is_optional: bool) -> Skip:
 
     def skip(frame: memoryview, position: int) -> int:
         if is_flexible:
-            count, position = _read_varint(frame, position)
+            count, position = read_varint(frame, position)
             count -= 1
         else:
             (count,) = _INT.unpack_from(frame, position)
@@ -147,7 +147,7 @@ def _nullable(skip_entity: Skip) -> Skip:
 
 
 def _skip_compact(frame: memoryview, position: int) -> int:
-    size, position = _read_varint(frame, position)
+    size, position = read_varint(frame, position)
     return position + size - 1 if size else position
 
 
@@ -161,21 +161,23 @@ def _skip_long(frame: memoryview, position: int) -> int:
     return position + 4 + max(size, 0)
 
 
-def _skip_tags(frame: memoryview, position: int) -> int:
+def skip_tags(frame: memoryview, position: int) -> int:
+    """Return the position behind fields that nobody here knows."""
     count = frame[position]
     if not count:
         return position + 1
-    count, position = _read_varint(frame, position)
+    count, position = read_varint(frame, position)
     if count > _MAX_TAGS:
         raise MalformedDataError(position, f"{count} tagged fields")
     for _ in range(count):
-        _, position = _read_varint(frame, position)
-        size, position = _read_varint(frame, position)
+        _, position = read_varint(frame, position)
+        size, position = read_varint(frame, position)
         position += size
     return position
 
 
-def _read_varint(frame: memoryview, position: int) -> tuple[int, int]:
+def read_varint(frame: memoryview, position: int) -> tuple[int, int]:
+    """Read a number of one to five bytes; return it, and the position behind it."""
     value = frame[position]
     if value < 0x80:
         return value, position + 1

@@ -14,6 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from siltstone.broker.command_frames import COMMAND, decode_question
 from siltstone.broker.frame_check import check_frame, skipper
 from siltstone.broker.messages import Values, build
+from siltstone.broker.produce_requests import read_produce
 from siltstone.errors import RequestError
 from siltstone.log.segment import FileSlice
 
@@ -123,7 +124,7 @@ class Request(NamedTuple):
     version: int
     correlation_id: int
     client_id: str | None
-    body: Any  # a message of kio, of that version
+    body: Any  # a message of kio, of that version, or one like it
     local_host: str  # the address of ours that the client reached
     client_host: str = ""  # the address of the client
 
@@ -188,8 +189,13 @@ def decode(frame: memoryview, local_host: str, client_host: str = "") -> Request
         raise BadFrameError(
             f"API {api_key} is served in versions {served.first} to {served.last}, not {version}"
         )
-    codec = _codec(api_key, version)
     try:
+        if api_key == PRODUCE:
+            client_id, produced = read_produce(frame, version)
+            return Request(
+                api_key, version, correlation_id, client_id, produced, local_host, client_host
+            )
+        codec = _codec(api_key, version)
         header, size = codec.read_header(frame, 0)
         check_frame(codec.request_type, frame, size)
         # What follows is ignored, as Kafka does: librdkafka sends fields that are gone.
@@ -205,7 +211,10 @@ def encode(request: Request, answer: Values | Payload) -> list[bytes | FileSlice
     """Return the frame of an answer, in chunks to be sent one after the other."""
     version = request.version
     if isinstance(answer, Payload):
-        return [_head(request, answer.size_bytes), *answer.chunks]
+        first, *rest = answer.chunks
+        head = _head(request, answer.size_bytes)
+        # Together, where it can be: an answer of one chunk holds no file.
+        return [head, first, *rest] if isinstance(first, FileSlice) else [head + first, *rest]
     if request.api_key == API_VERSIONS and request.body is None:
         version = 0
     codec = _codec(request.api_key, version)

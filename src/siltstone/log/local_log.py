@@ -23,6 +23,7 @@ from siltstone.log.retention import Expired, SegmentFacts, find_expired
 from siltstone.log.segment import Segment
 from siltstone.log.swap import swap_in
 from siltstone.records.batch import Batch, BatchHeader, TimestampType
+from siltstone.settings import MAX_LONG
 
 FailureListener = Callable[[LogDirOfflineError], None]
 
@@ -92,6 +93,8 @@ class LocalLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._max_segment_ms = config.max_segment_ms
+        self._segment_bytes = config.segment_bytes
+        self._flushes_when_asked = config.flush_messages == MAX_LONG
 
     @property
     def is_writable(self) -> bool:
@@ -126,6 +129,13 @@ class LocalLog:
         self.log_end_offset = end_offset = headers[-1].next_offset
         if end_offset - self.recovery_point >= self._config.flush_messages:
             self.flush(end_offset)
+
+    def takes_at_once(self, size_bytes: int) -> bool:
+        """Say whether so many bytes can be appended without a wait for the disk."""
+        if self._failure is not None or not self._writable or not self._flushes_when_asked:
+            return False
+        active = self.segments.active
+        return active.size_bytes + size_bytes <= self._segment_bytes and not active.is_index_full
 
     def extend(self) -> list[Batch]:
         """Take in what another process has appended to the active segment since it was opened.

@@ -63,8 +63,9 @@ class LogState:
     def update_high_watermark(self, offset: int, log_end_offset: int) -> int:
         """Move the high watermark, within the log, and return where it is now."""
         self.high_watermark = min(max(offset, self.log_start_offset), log_end_offset)
-        self.producers.on_high_watermark_updated(self.high_watermark)
-        self._first_unstable_offset = self.producers.first_unstable_offset
+        if self.producers.has_transactions:
+            self.producers.on_high_watermark_updated(self.high_watermark)
+            self._first_unstable_offset = self.producers.first_unstable_offset
         return self.high_watermark
 
     def complete(self, completed: Sequence[CompletedTxn], index: TransactionIndex) -> None:

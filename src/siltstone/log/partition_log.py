@@ -23,6 +23,7 @@ from siltstone.log.local_log import FailureListener, LocalLog
 from siltstone.log.log_state import LogState
 from siltstone.log.origin import AppendOrigin
 from siltstone.log.producer_state import CompletedTxn, PreparedUpdate
+from siltstone.log.quick_append import append_usual
 from siltstone.log.reading import (
     Isolation,
     ReadRange,
@@ -185,6 +186,20 @@ class PartitionLog:
                 self._state.log_start_offset,
                 size_bytes,
             )
+
+    def try_append(self, data: Buffer) -> AppendInfo | None:
+        """Append a client's batch as `append` does, if it is a usual one and nothing has to wait.
+
+        None says that it is not, and that nothing has changed.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return append_usual(
+                data, self._local, self._state, self._validator, self._clock.now_ms()
+            )
+        finally:
+            self._lock.release()
 
     def append_as_follower(self, data: Buffer) -> AppendInfo | None:
         """Append what the leader stored, byte for byte; None if there is no whole batch in it."""

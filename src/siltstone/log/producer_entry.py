@@ -107,6 +107,33 @@ class ProducerEntry(NamedTuple):
                 return batch
         return None
 
+    def after_next(self, header: BatchHeader) -> "ProducerEntry | None":
+        """Do what `entry_after_batch` does for the next batch, outside of transactions."""
+        batches = self.batches
+        if (
+            not batches
+            or header.producer_epoch != self.epoch
+            or header.base_sequence != (batches[-1].last_sequence + 1) & MAX_SEQUENCE
+            or self.current_txn_first_offset is not None
+        ):
+            return None
+        offset_delta = header.last_offset_delta
+        newest_ms = header.max_timestamp_ms
+        batch = BatchMetadata(
+            (header.base_sequence + offset_delta) & MAX_SEQUENCE,
+            header.base_offset + offset_delta,
+            offset_delta,
+            newest_ms,
+        )
+        return ProducerEntry(
+            self.producer_id,
+            self.epoch,
+            self.coordinator_epoch,
+            newest_ms,
+            None,
+            (*batches[1 - REMEMBERED_BATCHES :], batch),
+        )
+
 
 def entry_after_batch(
     entry: ProducerEntry, header: BatchHeader, origin: AppendOrigin, partition: TopicPartition

@@ -107,6 +107,11 @@ class ProducerState:
         unreplicated = self._unreplicated[0][0]
         return unreplicated if undecided is None else min(undecided, unreplicated)
 
+    @property
+    def has_transactions(self) -> bool:
+        """Say whether any transaction holds readers back."""
+        return bool(self._open or self._unreplicated)
+
     def active_producers(self) -> dict[int, ProducerEntry]:
         """Copy the producers as they are now, for somebody without the log's lock."""
         return dict(self._producers)
@@ -118,6 +123,18 @@ class ProducerState:
         """
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.find_duplicate(header)
+
+    def find_next(self, header: BatchHeader) -> ProducerEntry | None:
+        """Return the entry after a client's batch if that is just the next of a known producer.
+
+        None for any other, which `prepare` takes or refuses. `put` it once the batch is written.
+        """
+        entry = self._producers.get(header.producer_id)
+        return None if entry is None else entry.after_next(header)
+
+    def put(self, entry: ProducerEntry) -> None:
+        """Take in what `find_next` has found."""
+        self._producers[entry.producer_id] = entry
 
     def prepare(
         self,

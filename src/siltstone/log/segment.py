@@ -198,12 +198,29 @@ class Segment:
                 self._index(header, position)
                 position += header.size_bytes
         except LogDirOfflineError:
-            # Half a batch does no harm, but a whole one would be there at the next start although
-            # it was refused: the disk may have had room for it, and none for its index entry.
-            with contextlib.suppress(LogDirOfflineError):
-                self._fs.truncate(self.file, self.size_bytes)
+            self._take_back()
             raise
         self.size_bytes = position
+
+    def append_one(self, buffers: Sequence[bytes | memoryview], header: BatchHeader) -> None:
+        """Append a batch whose offsets fit."""
+        position = self.size_bytes
+        try:
+            self._fs.write(self._file or self.file, position, buffers)
+            self._index(header, position)
+        except LogDirOfflineError:
+            self._take_back()
+            raise
+        self.size_bytes = position + header.size_bytes
+
+    def _take_back(self) -> None:
+        """Cut off what an append that was refused has left behind.
+
+        Half a batch does no harm, but a whole one would be there at the next start although it was
+        refused: the disk may have had room for it, and none for its index entry.
+        """
+        with contextlib.suppress(LogDirOfflineError):
+            self._fs.truncate(self.file, self.size_bytes)
 
     def extend(self) -> list[Batch]:
         """Take in the whole batches that somebody else has appended; nothing is written."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from siltstone.errors import (
+    DecodeError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
@@ -20,7 +21,7 @@ from siltstone.log.config import LogConfig
 from siltstone.log.origin import AppendOrigin
 from siltstone.records.batch import Batch, BatchHeader, TimestampType, read_batch
 from siltstone.records.builder import build_batch
-from siltstone.records.compression import Codec
+from siltstone.records.compression import LAST_CODEC
 from siltstone.records.control import Marker
 from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import (
@@ -31,11 +32,13 @@ from siltstone.records.layout import (
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
     MAGIC_POSITION,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     STAMP,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
 )
 from siltstone.records.scan import check_batch, check_records, is_usual_batch
 from siltstone.records.varint import Buffer
@@ -75,7 +78,6 @@ class BatchValidator:
         self._is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_bit = TIMESTAMP_TYPE_BIT if self._is_append_time else 0
         self._codec = config.compression_type
-        self._takes_plain = self._codec in (None, Codec.NONE) and not self._is_append_time
 
     def check_fits_segment(self, size_bytes: int) -> None:
         """Raise RecordTooLargeError if no segment could hold so many bytes."""
@@ -93,31 +95,64 @@ class BatchValidator:
         now_ms: int,
     ) -> ValidBatch:
         """Check the one batch in `data` with its records, and give it its place in the log."""
-        if origin is _CLIENT and self._takes_plain:
-            usual = self._stamp_usual(data, base_offset, leader_epoch, now_ms)
+        if origin is _CLIENT:
+            usual = self.stamp_usual(data, base_offset, leader_epoch, now_ms)
             if usual is not None:
                 return usual
         return self.examine(
             data, origin, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms
         )
 
-    def _stamp_usual(
+    def stamp_usual(
         self, data: Buffer, base_offset: int, leader_epoch: int, now_ms: int
     ) -> ValidBatch | None:
         """Stamp a batch with which all is well, as with most; None for any other."""
-        size_bytes = len(data)
-        oldest_ms, newest_ms = self._time_limits(now_ms)
-        if size_bytes > self._max_message_bytes or not is_usual_batch(
-            data, self._needs_keys, oldest_ms, newest_ms
-        ):
+        if self._is_append_time or not HEADER_SIZE <= len(data) <= self._max_message_bytes:
             return None
         view = memoryview(data)
         fields = HEADER.unpack_from(view)
         header = BatchHeader(base_offset, fields[1], leader_epoch, *fields[3:])
-        if crc32c(view[ATTRIBUTES_POSITION:]) != header.crc:
+        codec = header.attributes & CODEC_MASK
+        if self._codec not in (None, codec) or crc32c(view[ATTRIBUTES_POSITION:]) != header.crc:
+            return None
+        oldest_ms, newest_ms = self._time_limits(now_ms)
+        if codec:
+            if fields[0] or not self._is_usual_compressed(header, view, oldest_ms, newest_ms):
+                return None
+        elif not is_usual_batch(data, self._needs_keys, oldest_ms, newest_ms):
             return None
         stamp = STAMP.pack(base_offset, header.length, leader_epoch)
         return ValidBatch(header, (stamp, view[MAGIC_POSITION:]), NO_TIMESTAMP)
+
+    def _is_usual_compressed(
+        self, header: BatchHeader, view: memoryview, oldest_ms: int, newest_ms: int
+    ) -> bool:
+        """Say of a compressed batch what the kernel of `is_usual_batch` says of a plain one."""
+        attributes = header.attributes
+        if (
+            header.magic != MAGIC
+            or attributes & ~(TRANSACTIONAL_BIT | CODEC_MASK)
+            or attributes & CODEC_MASK > LAST_CODEC
+            or header.size_bytes != len(view)
+            or not 0 < header.record_count == header.last_offset_delta + 1
+            or (header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0)
+        ):
+            return False
+        try:
+            found = check_records(
+                Batch(header, view),
+                needs_keys=self._needs_keys,
+                oldest_ms=oldest_ms,
+                newest_ms=newest_ms,
+                limit_bytes=MAX_UNCOMPRESSED_BYTES,
+            )
+        except DecodeError:
+            return False
+        return (
+            found.keyless is None
+            and found.untimely is None
+            and found.max_timestamp_ms == header.max_timestamp_ms
+        )
 
     def _time_limits(self, now_ms: int) -> tuple[int, int]:
         if self._is_append_time:

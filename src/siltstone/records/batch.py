@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from siltstone.errors import ChecksumError, DecodeError, MalformedDataError, TruncatedDataError
-from siltstone.records.compression import MAX_PAYLOAD_BYTES, Codec, decompress
+from siltstone.records.compression import LAST_CODEC, MAX_PAYLOAD_BYTES, Codec, decompress
 from siltstone.records.control import Marker, decode_marker
 from siltstone.records.crc32c import crc32c
 from siltstone.records.layout import (
@@ -40,7 +40,6 @@ from siltstone.records.varint import Buffer
 
 _PREFIX: Final = struct.Struct(">iib")  # length, leader epoch (or the CRC of old formats), magic
 _PREFIX_END: Final = MAGIC_POSITION + 1
-_LAST_CODEC: Final = max(Codec).value
 
 
 class TimestampType(IntEnum):
@@ -195,7 +194,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if (
         header.magic != MAGIC
         or header.length < MIN_LENGTH
-        or header.attributes & CODEC_MASK > _LAST_CODEC
+        or header.attributes & CODEC_MASK > LAST_CODEC
     ):
         raise _refused_header(buffer, position)
     return header

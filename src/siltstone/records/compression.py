@@ -88,6 +88,9 @@ class Codec(IntEnum):
         return self.name.lower()
 
 
+LAST_CODEC: Final = max(Codec).value
+
+
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """Compress a payload; without a level, at the codec's default, as Kafka's cleaner does."""
     match codec:

@@ -33,14 +33,17 @@ _HEAD: Final = struct.Struct(">qiibIh")  # up to the attributes
 _MIN_LENGTH: Final = 14
 
 
-class _Append(NamedTuple):
-    """One batch and where it goes; or why it goes nowhere."""
+class _Append:
+    """One batch, where it goes, and what came of it."""
 
-    number: int
-    partition: Partition | None
-    records: bytes
-    error: SiltstoneError | None
-    membership: Membership | None = None  # in the transaction that the batch belongs to
+    __slots__ = ("membership", "number", "outcome", "partition", "records")
+
+    def __init__(self, number: int, records: bytes) -> None:
+        self.number = number
+        self.records = records
+        self.partition: Partition | None = None
+        self.membership: Membership | None = None  # in the transaction that the batch belongs to
+        self.outcome: AppendInfo | Exception | None = None  # not known yet
 
 
 class _Topic(NamedTuple):
@@ -51,69 +54,68 @@ class _Topic(NamedTuple):
 
 def handle(broker: Broker, request: Request) -> Payload | Awaitable[Payload | None] | None:
     """Append, and answer once the records are where the producer wants them."""
-    topics = [_look_up(broker, request, data) for data in request.body.topic_data]
-    if request.body.transactional_id is not None:
-        topics = _admit(broker, request, topics)
-    leaves_loop = any(
+    topics = [_append_usual(broker, request, data) for data in request.body.topic_data]
+    others = [append for topic in topics for append in topic.appends if append.outcome is None]
+    if not others:
+        return _answer(request, topics)
+    _examine(broker, request, others)
+    if any(
         append.partition is not None and append.partition.leaves_loop(append.records)
-        for topic in topics
-        for append in topic.appends
-    )
-    if leaves_loop:
-        return _handle_blocking(broker, request, topics)
-    return _answer(request, topics, [_append_all(topic) for topic in topics])
-
-
-def _admit(broker: Broker, request: Request, topics: list[_Topic]) -> list[_Topic]:
-    """Let only those batches through that may be written in their transaction."""
-    members = [a.membership for t in topics for a in t.appends if a.membership is not None]
-    refused = admit(broker, request, members)
-    if not refused:
-        return topics
-    return [
-        topic._replace(
-            appends=[
-                append._replace(partition=None, error=refused[append.membership])
-                if append.membership in refused
-                else append
-                for append in topic.appends
-            ]
-        )
-        for topic in topics
-    ]
+        for append in others
+        if append.outcome is None
+    ):
+        return _handle_blocking(broker, request, topics, others)
+    _append_all(others)
+    return _answer(request, topics)
 
 
 async def _handle_blocking(
-    broker: Broker, request: Request, topics: list[_Topic]
+    broker: Broker, request: Request, topics: list[_Topic], others: list[_Append]
 ) -> Payload | None:
-    done = await broker.blocking(lambda: [_append_all(topic) for topic in topics])
-    return _answer(request, topics, done)
+    await broker.blocking(lambda: _append_all(others))
+    return _answer(request, topics)
 
 
-def _look_up(broker: Broker, request: Request, data: Any) -> _Topic:
-    version = request.version
+def _append_usual(broker: Broker, request: Request, data: Any) -> _Topic:
+    """Look up the partitions of a topic, and append the batches that nothing speaks against."""
+    partitions = broker.partitions
     name: str | None = (
-        broker.partitions.find_name(data.topic_id) if version >= _FIRST_WITH_IDS else data.name
+        partitions.find_name(data.topic_id) if request.version >= _FIRST_WITH_IDS else data.name
     )
     appends = []
     for part in data.partition_data:
-        partition = None
-        membership = None
-        error: SiltstoneError | None = None
-        records = part.records or b""
+        append = _Append(part.number, part.records or b"")
+        appends.append(append)
         try:
             _check_acks(request.body.acks)
             if name is None:
                 raise ProtocolError(ErrorCode.unknown_topic_id, f"no topic {data.topic_id}")
             _check_topic(name, request)
-            partition = broker.partitions.get(name, part.index)
+            append.partition = partition = partitions.get(name, part.number)
             # Of `min.insync.replicas` no more than there are replicas count, which is one.
-            if _check_batch(str(partition.log.partition), records, request) & TRANSACTIONAL_BIT:
-                membership = membership_of(broker, request, partition.log.partition, records)
+            if request.version >= _FIRST_WITH_ZSTD:
+                append.outcome = partition.log.try_append(append.records)
         except SiltstoneError as refusal:
-            partition, error = None, refusal
-        appends.append(_Append(part.index, partition, records, error, membership))
+            append.outcome = refusal
     return _Topic(name or "", data, appends)
+
+
+def _examine(broker: Broker, request: Request, appends: list[_Append]) -> None:
+    """Look at batches that are none of the usual: which are in transactions, which are refused."""
+    for append in appends:
+        assert append.partition is not None
+        log = append.partition.log
+        try:
+            if _check_batch(str(log.partition), append.records, request) & TRANSACTIONAL_BIT:
+                append.membership = membership_of(broker, request, log.partition, append.records)
+        except SiltstoneError as refusal:
+            append.outcome = refusal
+    if request.body.transactional_id is not None:
+        members = [append.membership for append in appends if append.membership is not None]
+        refused = admit(broker, request, members)
+        for append in appends:
+            if append.membership in refused:
+                append.outcome = refused[append.membership]
 
 
 def _check_acks(acks: int) -> None:
@@ -149,37 +151,34 @@ def _check_batch(partition: str, records: bytes, request: Request) -> int:
     return int(attributes)
 
 
-def _append_all(topic: _Topic) -> list[AppendInfo | Exception]:
-    """Append what can be; may run on another thread."""
-    done: list[AppendInfo | Exception] = []
-    for append in topic.appends:
-        if append.partition is None:
-            assert append.error is not None
-            done.append(append.error)
+def _append_all(appends: list[_Append]) -> None:
+    """Append what was not refused; may run on another thread."""
+    for append in appends:
+        if append.outcome is not None:
             continue
+        assert append.partition is not None
+        log = append.partition.log
         try:
-            log = append.partition.log
             if append.membership is None:
-                done.append(log.append(append.records))
+                append.outcome = log.append(append.records)
                 continue
             with log.exclusively():
                 # Here, so that no marker comes between this and the append.
                 append.membership.check()
-                done.append(log.append(append.records))
+                append.outcome = log.append(append.records)
         except Exception as error:  # noqa: BLE001 - one partition must not stop the others
-            done.append(error)
-    return done
+            append.outcome = error
 
 
-def _answer(
-    request: Request, topics: list[_Topic], done: list[list[AppendInfo | Exception]]
-) -> Payload | None:
+def _answer(request: Request, topics: list[_Topic]) -> Payload | None:
     answers = []
     failed = False
-    for topic, infos in zip(topics, done, strict=True):
+    for topic in topics:
         partitions = []
-        for append, info in zip(topic.appends, infos, strict=True):
-            if isinstance(info, Exception):
+        for append in topic.appends:
+            info = append.outcome
+            if not isinstance(info, AppendInfo):
+                assert info is not None
                 failed = True
                 partitions.append(_refused(append, info, request))
                 continue
