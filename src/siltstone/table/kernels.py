@@ -60,8 +60,9 @@ def fill_columns(
     """Fill the columns from plain batches; return (rows, batch refused or -1).
 
     Only with the records that are marked in `stays`, unless that is empty; only with those at the
-    offsets in `wanted`, which rise, unless that is empty. `is_null` gets a row for keys and one for
-    values. The caller has made room for all. Twin: `Batch.iter_records`.
+    offsets in `wanted`, which rise, unless that is empty: of others, in a batch in which no offset
+    is missing, just the lengths are looked at, up to the last that is wanted. `is_null` gets a row
+    for keys and one for values. The caller has made room for all. Twin: `Batch.iter_records`.
     """
     row = 0
     number = 0
@@ -79,7 +80,21 @@ def fill_columns(
         previous_delta = np.int64(-1)
         while next_wanted < wanted.size and wanted[next_wanted] < batch.base_offset:
             next_wanted += 1
-        for _ in range(batch.record_count):
+        is_dense = wanted.size > 0 and offset_limit + 1 == batch.record_count
+        for expected_delta in range(batch.record_count):
+            if is_dense:
+                expected = batch.base_offset + expected_delta
+                if next_wanted < wanted.size and wanted[next_wanted] < expected:
+                    next_wanted += 1
+                if next_wanted == wanted.size or wanted[next_wanted] > batch.last_offset:
+                    position = end
+                    break
+                if wanted[next_wanted] > expected:
+                    position = _step_over(data, position, end)
+                    if position < 0:
+                        return row, i
+                    previous_delta = expected_delta
+                    continue
             start = position
             position, offset_delta, key_position, key_length, value_length = read_short_record(
                 data, start, end
@@ -98,6 +113,8 @@ def fill_columns(
                     _,
                 ) = read_record(data, start, end)
             if position < 0 or offset_delta <= previous_delta or offset_delta > offset_limit:
+                return row, i
+            if is_dense and offset_delta != expected_delta:
                 return row, i
             previous_delta = offset_delta
             offset = batch.base_offset + offset_delta
@@ -136,6 +153,15 @@ def fill_columns(
         if position != end:
             return row, i
     return row, -1
+
+
+@njit(cache=True, nogil=True)
+def _step_over(data: Any, position: int, end: int) -> int:
+    """Return the position after a record, by its length alone; -1 if that makes no sense."""
+    length, body = read_varint(data, position, end, _MAX_VARINT_BYTES)
+    if body < 0 or not 1 <= length <= end - body:
+        return -1
+    return body + length
 
 
 @njit(cache=True, nogil=True)

@@ -8,6 +8,7 @@ import pytest
 from siltstone.ids import TopicPartition
 from siltstone.records.batch import TimestampType, read_batch
 from siltstone.records.builder import build_batch
+from siltstone.records.layout import HEADER_SIZE
 from siltstone.records.record import Record
 from siltstone.records.scan import as_bytes, walk
 from siltstone.table.columns import SCHEMA
@@ -21,8 +22,10 @@ def random_batches(rng: random.Random) -> list[bytes]:
     offset = 0
     for _ in range(rng.randint(1, 6)):
         records = []
+        steps = rng.choice([[1], [1, 1, 1, 5]])
+        offset += rng.choice([0, 3])
         for _ in range(rng.randint(1, 20)):
-            offset += rng.choice([1, 1, 1, 5])
+            offset += rng.choice(steps)
             records.append(
                 Record(
                     offset,
@@ -84,3 +87,24 @@ def test_records_that_make_no_sense_are_refused() -> None:
     found = walk(bytes(data), check_crc=False).batches
 
     assert ColumnFiller(PARTITION).fill(as_bytes(bytes(data)), found) is None
+
+
+def test_a_batch_whose_offsets_are_not_what_its_header_promises_is_refused() -> None:
+    records = [Record(offset, 0, b"key", b"value") for offset in (0, 1, 3)]
+    data = bytearray(build_batch(records))
+    data[26] = 2  # Three records, from offset 0 to 2.
+    found = walk(bytes(data), check_crc=False).batches
+
+    filled = ColumnFiller(PARTITION).fill(as_bytes(bytes(data)), found, wanted=np.array([2]))
+
+    assert filled is None
+
+
+def test_a_length_that_leads_out_of_its_batch_is_refused() -> None:
+    data = bytearray(build_batch([Record(i, 0, b"key", b"value") for i in range(3)]))
+    data[HEADER_SIZE] = 0x7E
+    found = walk(bytes(data), check_crc=False).batches
+
+    filled = ColumnFiller(PARTITION).fill(as_bytes(bytes(data)), found, wanted=np.array([1]))
+
+    assert filled is None
