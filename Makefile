@@ -4,8 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Run, not only looked up: a version manager leaves names on PATH that start nothing.
-PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' >/dev/null 2>&1 && echo $$p && break; done)
+# Run, not only looked up: a version manager leaves names on PATH that start nothing. The system's own
+# comes first: it is built with optimisations that others often leave out, and a fifth faster.
+PYTHON ?= $(shell for p in /usr/bin/python3.11 python3.11 python3; do \
+	$$p -c 'import ensurepip, venv' >/dev/null 2>&1 && echo $$p && exit; done; \
+	for p in python3.11 python3; do $$p -c '' >/dev/null 2>&1 && echo $$p && exit; done)
 WORKERS ?= 2
 PYTEST_ARGS ?=
 NAME ?=

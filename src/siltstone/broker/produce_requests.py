@@ -1,4 +1,4 @@
-"""Produce requests, read by hand: most of what a broker gets, and reading one is half of serving it.
+"""Produce requests, read by hand: most of what a broker gets, and reading is half of serving them.
 
 Versions 3 to 13 differ in how lengths are written, and in what topics go by: a name, or an id.
 """
