@@ -22,7 +22,7 @@ from tests.support.log_checks import PARTITION, open_log
 class Attempt(NamedTuple):
     """A batch that a client sends, and how long after the one before it."""
 
-    count: int
+    record_count: int
     value_bytes: int
     producer_id: int
     epoch: int
@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
 
 ATTEMPTS = st.builds(
     Attempt,
-    count=st.integers(1, 4),
+    record_count=st.integers(1, 4),
     value_bytes=st.sampled_from([0, 10, 60, 300]),
     producer_id=st.sampled_from([-1, 1, 1, 1, 2]),
     epoch=st.sampled_from([0, 0, 0, 0, 1]),
@@ -61,7 +61,7 @@ def batch_of(attempt: Attempt, now_ms: int, next_sequence: int) -> bytes:
     data = build_batch(
         [
             Record(number, now_ms, b"key", bytes(attempt.value_bytes))
-            for number in range(attempt.count)
+            for number in range(attempt.record_count)
         ],
         codec=attempt.codec,
         producer_id=attempt.producer_id,
@@ -128,7 +128,7 @@ def test_a_log_that_takes_usual_batches_quickly_is_the_same_log(
             assert state_of(quick) == state_of(plain)
             if isinstance(expected, AppendInfo) and not expected.is_duplicate:
                 sent = max(next_sequences.get(key, 0) + attempt.skipped, 0)
-                next_sequences[key] = sent + attempt.count
+                next_sequences[key] = sent + attempt.record_count
 
         plain.close()
         quick.close()
