@@ -15,8 +15,9 @@ from siltstone.log.log_manager import LogManager
 from siltstone.log.log_reader import LogReader
 from siltstone.records.builder import build_batch
 from siltstone.records.record import Record
+from siltstone.table.key_slices import KeySlice, index_slice, list_winners, resolve_range
 from siltstone.table.reference import plain_view
-from siltstone.table.request import View, ViewRequest
+from siltstone.table.request import View, ViewBounds, ViewRequest, resolve_bounds
 from siltstone.table.snapshot import LogSnapshot, open_snapshot
 from siltstone.table.stages import Winners, find_winners, read_share, share_out
 from siltstone.table.views import read_view
@@ -51,6 +52,56 @@ def read_winners(reader: LogReader, request: ViewRequest, winners: Winners, coun
     return rows
 
 
+def read_slices(
+    reader: LogReader, request: ViewRequest, bounds: ViewBounds, rng: random.Random
+) -> Rows:
+    """Do what the tasks of a job do, each with what it opens itself."""
+    inside = [rng.randint(bounds.start_offset, bounds.end_offset) for _ in range(rng.randint(0, 3))]
+    ends = sorted({bounds.start_offset, *inside, bounds.end_offset})
+    hash_key, range_count = rng.randbytes(16), rng.randint(1, 3)
+    slices = [
+        KeySlice(PARTITION, start, end, is_last=end == ends[-1], hash_key=hash_key)
+        for start, end in pairwise(ends)
+    ]
+    keys = [
+        index_slice(
+            open_snapshot(reader, PARTITION, start_offset=part.start_offset),
+            request,
+            part,
+            range_count,
+        )
+        for part in slices
+    ]
+    survivors = [
+        resolve_range(
+            [(number, blocks[n].tobytes()) for number, blocks in enumerate(keys)],
+            len(slices),
+            range_count,
+        )
+        for n in range(range_count)
+    ]
+    rows: Rows = []
+    for number, part in enumerate(slices):
+        left = (found[number].tobytes() for found in survivors)
+        offsets = list_winners(request, part, left)
+        if len(offsets):
+            snapshot = open_snapshot(reader, PARTITION, start_offset=part.start_offset)
+            rows += rows_of(list(read_share(snapshot, request, offsets)))
+    return rows
+
+
+def check_slices_refuse(
+    reader: LogReader, snapshot: LogSnapshot, request: ViewRequest, rng: random.Random
+) -> None:
+    try:
+        whole = resolve_bounds(snapshot, request)
+    except NotExactError:
+        return  # Before there are slices.
+    if whole.start_offset < whole.end_offset:
+        with pytest.raises(NotExactError):
+            read_slices(reader, request, whole, rng)
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_a_view_in_stages_has_the_records_that_a_dict_would_have(seed: int, tmp_path: Path) -> None:
     life = RandomLife(tmp_path, LocalEngine(), seed)
@@ -72,12 +123,14 @@ def test_a_view_in_stages_has_the_records_that_a_dict_would_have(seed: int, tmp_
             except NotExactError:
                 with pytest.raises(NotExactError):
                     read_view(snapshot, request)
+                check_slices_refuse(reader, snapshot, request, rng)
                 continue
 
             assert read_winners(reader, request, winners, rng.randint(1, 4)) == expected
             in_one_go = read_view(snapshot, request)
             assert rows_of(list(in_one_go.batches)) == expected
             assert winners.bounds == in_one_go.bounds
+            assert read_slices(reader, request, winners.bounds, rng) == expected
             compared += 1
     assert compared
 

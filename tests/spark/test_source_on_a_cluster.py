@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from siltstone.spark.source.register import register
+from siltstone.spark.source.staged_read import read_in_stages
 from tests.spark.cluster import Cluster
 from tests.spark.conftest import Engines
 from tests.spark.source_logs import fill_topic, plain_latest, plain_log
@@ -35,6 +36,10 @@ def test_executors_without_the_package_read_and_write_topics(
         writer = rows.write.format("siltstone").mode("append").option("topic", "copy")
         writer.save(str(path))
         live = spark.sql("SELECT key, value, partition, offset FROM silt.orders").collect()
+        by_tasks = read_in_stages(
+            spark, path, subscribe="orders", view="latest", minPartitions="4"
+        ).select("key", "value", "partition", "offset")
+        found_by_tasks = by_tasks.collect()
     finally:
         spark.stop()
 
@@ -44,3 +49,4 @@ def test_executors_without_the_package_read_and_write_topics(
         (partition, offset, key, value)
         for key, value, partition, offset in plain_latest(path, "orders")
     )
+    assert sorted(found_by_tasks) == sorted(live)

@@ -7,14 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter
 
+from siltstone.errors import UsageError
 from siltstone.log.filesystem import File
 from siltstone.spark.source.batch_reader import BatchReader
 from siltstone.spark.source.options import parse_source_options
 from siltstone.spark.source.register import register
 from siltstone.spark.source.schema import read_bounds
+from siltstone.spark.source.staged_read import read_in_stages
 from siltstone.spark.source.stages import WinnerRange
 from tests.spark.source_frames import load, rows_of
 from tests.spark.source_logs import (
@@ -26,6 +28,7 @@ from tests.spark.source_logs import (
     read_records,
 )
 
+ORDERS = {"subscribe": "orders", "view": "latest"}
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
 
 
@@ -60,10 +63,65 @@ def test_latest_in_stages_is_latest_in_one_task_and_what_a_dict_holds(
         assert staged.rdd.getNumPartitions() > 6
         expected = plain_latest(tmp_path, "orders", include_tombstones=tombstones)
         assert rows_of(staged) == rows_of(fused) == expected
+        by_tasks = read_in_stages(
+            spark, tmp_path, **ORDERS, includeTombstones=str(tombstones), minPartitions="5"
+        )
+        assert rows_of(by_tasks) == expected
     prefixed = load(spark, tmp_path, view="latest", minPartitions=12, keyFilter="key-1")
     assert rows_of(prefixed) == [
         row for row in plain_latest(tmp_path, "orders") if (row[0] or b"").startswith(b"key-1")
     ]
+
+
+def in_order(frame: DataFrame) -> list[Row]:
+    return sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
+
+
+def test_a_job_of_stages_gives_what_the_format_gives(spark: SparkSession, tmp_path: Path) -> None:
+    fill_topic(tmp_path, "orders", seed=4, with_transactions=True, config=COMPACTED)
+    since = offsets_json({0: 20, 1: 35})
+    kinds: list[dict[str, str]] = [
+        {"includeHeaders": "true"},
+        {"keyFilter": "key-1"},
+        {"view": "changes", "startingOffsets": since},
+    ]
+    for given in kinds:
+        frame = read_in_stages(spark, tmp_path, **{**ORDERS, **given}, minPartitions="3")
+        format_frame = load(spark, tmp_path, **{**ORDERS, **given})
+
+        assert frame.schema == format_frame.schema
+        assert read_bounds(frame) == read_bounds(format_frame)
+        assert in_order(frame) == in_order(format_frame)
+        # A key travels from its slice to a range of hashes, what is left of it back to a slice.
+        assert frame.rdd.getNumPartitions() > 2
+
+
+def test_a_job_of_stages_is_refused_when_a_pass_has_gone_beyond_its_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fill_topic(tmp_path, "orders", seed=1, config=COMPACTED)
+    frame = read_in_stages(spark, tmp_path, **ORDERS, minPartitions="3")
+    fill_topic(tmp_path, "orders", seed=2, config=COMPACTED)
+    clean_topic(tmp_path, "orders")
+
+    with pytest.raises(PySparkException, match="NotExactError"):
+        frame.collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"subscribe": "orders"}, "view=log has no keys to find"),
+        ({**ORDERS, "keys": '["a"]'}, "keys are looked up"),
+    ],
+)
+def test_what_needs_no_stages_is_not_read_in_stages(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], problem: str
+) -> None:
+    fill_topic(tmp_path, "orders", seed=1)
+
+    with pytest.raises(UsageError, match=problem):
+        read_in_stages(spark, tmp_path, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": 8}])

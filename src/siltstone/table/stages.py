@@ -102,17 +102,18 @@ def find_winners(snapshot: LogSnapshot, request: ViewRequest, thread_count: int)
     def enter(job: tuple[FileChunk, Reserved]) -> ChunkOffsets:
         found, reserved = job
         keys.enter_reserved(found.file, found.chunk, reserved)
-        return _list_offsets(found)
+        return list_offsets(found)
 
     with closing(Threads(thread_count)) as threads:
         chunks = list(threads.map(enter, numbered()))
     if gaps.has_found:
         bounds = raise_consistent_from(bounds, request, snapshot)
     numbers = np.flatnonzero(find_shown(request, keys.mark_winners()))
-    return Winners(bounds, _find_offsets(chunks, numbers))
+    return Winners(bounds, find_offsets(chunks, numbers))
 
 
-def _list_offsets(found: FileChunk) -> ChunkOffsets:
+def list_offsets(found: FileChunk) -> ChunkOffsets:
+    """Return the offsets of the records in the data batches of a chunk."""
     chunk = found.chunk
     batches: Batches = chunk.batches[chunk.modes == cleaner_kernels.DATA]
     counts = batches["record_count"].astype(np.int64)
@@ -128,7 +129,7 @@ def _list_offsets(found: FileChunk) -> ChunkOffsets:
     return ChunkOffsets(batches["base_offset"].copy(), counts, is_sparse, listed)
 
 
-def _find_offsets(chunks: Sequence[ChunkOffsets], numbers: NDArray[np.int64]) -> Offsets:
+def find_offsets(chunks: Sequence[ChunkOffsets], numbers: NDArray[np.int64]) -> Offsets:
     """Return the offsets of records, given by the numbers under which their keys were entered."""
     if not len(numbers):
         return _NO_OFFSETS

@@ -90,6 +90,13 @@ def iter_rows(
         if isinstance(part, LogRange)
         else _iter_winners(rows, part, prefix)
     )
+    yield from to_spark_batches(rows, batches, pushdown)
+
+
+def to_spark_batches(
+    rows: RowRequest, batches: Iterable[pa.RecordBatch], pushdown: Pushdown = NO_PUSHDOWN
+) -> Iterator[pa.RecordBatch]:
+    """Give batches of a log the size, the types and the columns that Spark is to get."""
     for batch in _join_small(batches):
         found = pushdown.filter_rows(_with_spark_types(batch))
         if found.num_rows:
