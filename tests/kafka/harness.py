@@ -64,8 +64,9 @@ class ProducerScript:
         self.lines.append({"op": "close", "producer": producer})
 
     @property
-    def is_transactional(self) -> bool:
-        return any(line["op"] == "begin" for line in self.lines)
+    def transactional_ids(self) -> set[str]:
+        configs = [line["config"] for line in self.lines if line["op"] == "producer"]
+        return {config["transactional.id"] for config in configs if "transactional.id" in config}
 
     @property
     def halts(self) -> bool:
@@ -132,8 +133,8 @@ class Harness:
         failed = [node["error"] for node in nodes if "error" in node]
         if failed:
             raise HarnessError(f"{len(failed)} records did not arrive, the first: {failed[0]}")
-        if script.is_transactional:
-            wait_for_markers(bootstrap)
+        if script.transactional_ids:
+            wait_for_markers(bootstrap, *script.transactional_ids)
         return tuple(Sent(**node) for node in nodes)
 
     def consume(

@@ -130,7 +130,7 @@ def test_a_transaction_goes_from_kafka_to_our_broker_and_back(
         find_coordinator(raw, "turns")
         producer.produce("turns", b"g")
         producer.end(commit=True)
-        wait_for_markers(kafka.bootstrap)
+        wait_for_markers(kafka.bootstrap, "turns")
         found = harness.consume(kafka.bootstrap, "turns", isolation="read_committed")
 
     assert [record.value for record in found.records] == [b"a", b"c", b"d", b"f", b"g"]

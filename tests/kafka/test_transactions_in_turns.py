@@ -54,12 +54,12 @@ def test_open_transactions_go_from_kafka_to_ours_and_back(make_broker: MakeBroke
             assert read_committed(kafka, TOPIC) == [b"a"]
             producer.end(commit=False)
             old.end(commit=True)
-            wait_for_markers(kafka.bootstrap)
+            wait_for_markers(kafka.bootstrap, "turns", "old")
             assert read_committed(kafka, TOPIC) == [b"a", b"c"]
             assert fetch_offset(raw, GROUP, TOPIC, stable=True) == (5, ErrorCode.none)
             producer.produce(TOPIC, b"d")
             producer.end(commit=True)
-            wait_for_markers(kafka.bootstrap)
+            wait_for_markers(kafka.bootstrap, "turns", "old")
         kafka.stop()
 
         ours.start()

@@ -206,7 +206,7 @@ def write_transactions_with_librdkafka(broker: KafkaBroker, name: str) -> None:
             producer.commit_transaction(FLUSH_TIMEOUT_SECONDS)
         else:
             producer.abort_transaction(FLUSH_TIMEOUT_SECONDS)
-    wait_for_markers(broker.bootstrap)
+    wait_for_markers(broker.bootstrap, f"{name}-c")
 
 
 def leave_a_transaction_open(harness: Harness, broker: KafkaBroker, name: str) -> None:

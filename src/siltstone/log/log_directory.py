@@ -1,6 +1,7 @@
 """One entry of `log.dirs`: who owns it, what its checkpoints say, which partitions lie in it."""
 
 import logging
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class LogDirectory:
         self.damaged: dict[TopicPartition, StorageError] = {}  # could not be opened; left alone
         self.failure: str | None = None
         self._fs = fs
+        self._checkpointing = threading.Lock()
         if not path.exists():
             fs.mkdir(path)
             fs.fsync_dir(path.parent)  # Or a loss of power could take it, with all that is in it.
@@ -190,6 +192,11 @@ class LogDirectory:
 
     def write_checkpoints(self) -> None:
         """Write down how far each log is durable, where it starts, and its high watermark."""
+        # One at a time: the timer and whoever deletes a topic would move each other's new files.
+        with self._checkpointing:
+            self._write_checkpoints()
+
+    def _write_checkpoints(self) -> None:
         logs = dict(self.logs)  # Another thread may make a topic meanwhile.
         state = self.state
         self._write_offsets(

@@ -16,6 +16,7 @@ from siltstone.ids import TopicPartition
 from siltstone.log.directory_lock import DirectoryLock
 from siltstone.log.log_manager import LogManager
 from siltstone.records.builder import build_batch
+from tests.support.busy_disk import BusyDisk
 from tests.support.clock import START_MS, ManualClock
 from tests.support.log_managers import BrokenDisk, OpenManager, append, crash, read
 from tests.support.make_log import parse_records
@@ -74,6 +75,18 @@ class TestCheckpoints:
         (dirs[0] / name).write_text(text)
 
         assert read(open_manager(), "a") == "0:k=1"
+
+    def test_a_topic_may_be_deleted_while_they_are_written(self, tmp_path: Path) -> None:
+        disk = BusyDisk()
+        with LogManager([tmp_path], fs=disk) as manager:
+            manager.create_topic("kept", 1)
+            manager.create_topic("deleted", 1)
+
+            disk.meanwhile = lambda: manager.delete_topic("deleted")
+            manager.checkpoint()
+            disk.other.join()
+
+        assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nkept 0 0\n"
 
 
 class TestShutdown:

@@ -1,5 +1,3 @@
-import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -8,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltstone.errors import CorruptIndexError
-from siltstone.log.filesystem import File, FileSystem
+from siltstone.log.filesystem import FileSystem
 from siltstone.log.offset_index import OffsetIndex, OffsetPosition
+from tests.support.busy_disk import BusyDisk
 from tests.support.strategies import damaged
 
 BASE = 1_000
@@ -94,20 +93,6 @@ class TestAppending:
         self, tmp_path: Path, max_bytes: int
     ) -> None:
         assert open_index(tmp_path, max_bytes=max_bytes).is_full
-
-
-class BusyDisk(FileSystem):
-    """Lets another thread go on while it writes, as a disk does that takes its time."""
-
-    meanwhile: Callable[[], None] | None = None
-
-    def write(self, file: File, position: int, buffers: Sequence[bytes | memoryview]) -> None:
-        task, self.meanwhile = self.meanwhile, None
-        if task is not None:
-            self.other = threading.Thread(target=task)
-            self.other.start()
-            self.other.join(timeout=0.05)  # It may have to wait for this write.
-        super().write(file, position, buffers)
 
 
 class TestFlushing:
