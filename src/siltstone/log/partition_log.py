@@ -16,7 +16,6 @@ from siltstone.clock import Clock
 from siltstone.errors import OffsetOutOfRangeError, PolicyViolationError, UsageError
 from siltstone.ids import TopicId
 from siltstone.log.append_info import AppendInfo
-from siltstone.log.cleaner_offsets import lower_cleaner_offset
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
 from siltstone.log.local_log import FailureListener, LocalLog
@@ -38,6 +37,7 @@ from siltstone.log.segment import Segment
 from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
+from siltstone.log.truncation import remove_segment, start_over, truncate_log
 from siltstone.log.validation import BatchValidator, split_batches
 from siltstone.records.batch import BatchHeader
 from siltstone.records.layout import NO_PRODUCER_ID
@@ -384,7 +384,7 @@ class PartitionLog:
                 if len(doomed) == len(self.segments):
                     self._roll(self.log_end_offset)
                 for segment in doomed:
-                    self._remove(segment)
+                    remove_segment(self._local, self._state, segment)
                 self._raise_log_start(self.segments.first.base_offset)
 
     def delete_records(self, offset: int) -> int:
@@ -415,56 +415,23 @@ class PartitionLog:
             raise UsageError(f"{self.partition}: cannot truncate to offset {offset}")
         with self._lock:
             self._local.check_writable()
-            if offset >= self.log_end_offset:
-                # An epoch may be noted that wrote nothing that is still there.
-                if self.leader_epochs.truncate_from_end(self.log_end_offset):
-                    with self._local.writing:
-                        self._state.write_epochs()
-                return False
-            if self.segments.first.base_offset > offset:
-                self.truncate_fully_and_start_at(offset)
-                return True
-            with self._local.writing:
-                self._note_cut(offset)
-                for segment in reversed(list(self.segments)):
-                    if segment.base_offset > offset:
-                        self._remove(segment)
-                self._local.truncate_to(offset)
-                self._state.lower_to(offset)
-                self._state.reload_producers(self.segments, self.log_end_offset)
-            return True
+            return truncate_log(self._fs, self.partition, self._local, self._state, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log goes on, empty, at an offset."""
         with self._lock:
             self._local.check_writable()
-            with self._local.writing:
-                self._note_cut(offset)
-                for segment in self.segments:
-                    self._local.remove(segment)
-                self._local.start_at(offset)
-                self._state.start_at(offset)
-            self._state.forget_producers(offset)
+            start_over(self._fs, self.partition, self._local, self._state, offset)
 
     def delete_due_files(self) -> int:
         """Delete the `.deleted` files whose delay has passed, and return how many."""
         with self._lock:
             return self._local.delete_due_files()
 
-    def _note_cut(self, offset: int) -> None:
-        """Let nothing count as clean from the segment on that a truncation cuts."""
-        cut = self.segments.find_floor(offset)
-        lowest = offset if cut is None else cut.base_offset
-        lower_cleaner_offset(self._fs, self.directory.parent, self.partition, lowest)
-
     def _raise_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self._local.skip_to(offset)
             self._state.raise_log_start(offset)
-
-    def _remove(self, segment: Segment) -> None:
-        snapshot = self._snapshots.mark_deleted(segment.base_offset)
-        self._local.remove(segment, [] if snapshot is None else [snapshot])
 
     # Who else works on it
 
