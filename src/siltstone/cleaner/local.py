@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from siltstone.cleaner.batch_modes import TrackedModes
 from siltstone.cleaner.key_marks import KeyMarks
@@ -18,6 +19,9 @@ from siltstone.cleaner.result import PassResult
 from siltstone.cleaner.rewriting import Rewriting
 from siltstone.cleaner.side_by_side import Threads
 from siltstone.cleaner.storage import DirectoryStorage, PassStorage
+
+_MAX_KEPT_BYTES: Final = 1 << 30
+"""What is mapped for both walks; of more, each walk maps a little at a time."""
 
 
 class LocalEngine:
@@ -41,6 +45,9 @@ class LocalEngine:
         """Write the cleaned files that the plan asks for; leave the live log alone."""
         started = time.perf_counter()
         storage = self._open_storage(plan.directory)
+        if plan.source_bytes() <= _MAX_KEPT_BYTES:
+            for source in plan.sources:
+                storage.open_source(source.base_offset).keep_views()
         with closing(Threads(self._thread_count)) as threads:
             walk = KeyWalk(storage, KeyMarks(plan.hash_key), TrackedModes(plan.aborted), threads)
             crcs = tuple(walk.enter(s.base_offset, 0, s.size_bytes) for s in plan.sources)

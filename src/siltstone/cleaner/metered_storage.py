@@ -65,3 +65,6 @@ class _MeteredFile(File):
         data = self._file.view(position, count)
         self._meter.add_read(len(data))
         return data
+
+    def keep_views(self) -> None:
+        self._file.keep_views()

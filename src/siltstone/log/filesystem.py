@@ -28,12 +28,14 @@ class File:
     A reader that got hold of a segment's file can finish, whatever happens to the segment.
     """
 
-    __slots__ = ("__weakref__", "_window", "fd", "path")
+    __slots__ = ("__weakref__", "_keeps_views", "_populated", "_window", "fd", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
         self._window: _Window | None = None
+        self._keeps_views = False
+        self._populated = 0  # how much of a kept window is in memory, from its start
 
     def size_bytes(self) -> int:
         """Return the length of the file."""
@@ -77,14 +79,35 @@ class File:
             window = self._window
             if window is None or not window.start <= position <= end <= window.end:
                 # What was mapped before goes with the last view of it.
-                window = self._window = _Window.open(self.fd, position, end)
+                window = self._window = _Window.open(
+                    self.fd, position, end, is_whole=self._keeps_views
+                )
+                self._populated = 0
             try:
-                window.populate(position, end)
+                self._populate(window, position, end)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
                 return memoryview(self.read(position, count))  # An older system.
         return memoryview(window.mapped)[position - window.start : end - window.start]
+
+    def keep_views(self) -> None:
+        """Let what is viewed stay mapped until the file is closed: a second view costs nothing.
+
+        For files that are walked through twice, one time soon after the other. All that was viewed
+        counts as resident memory of the process, though the system may take it back like any other
+        page of a file; it is read again then by whoever looks at it.
+        """
+        self._keeps_views = True
+        self._window = None
+
+    def _populate(self, window: "_Window", position: int, end: int) -> None:
+        if not self._keeps_views:
+            window.populate(position, end)
+        elif end > self._populated:
+            window.populate(position, end)
+            if position <= self._populated:
+                self._populated = end
 
     def close(self) -> None:
         """Close now rather than with the last reference."""
@@ -103,9 +126,12 @@ class _Window(NamedTuple):
     mapped: mmap.mmap
 
     @classmethod
-    def open(cls, fd: int, position: int, end: int) -> "_Window":
+    def open(cls, fd: int, position: int, end: int, *, is_whole: bool) -> "_Window":
+        size_bytes = os.fstat(fd).st_size
+        if is_whole:
+            return cls(0, mmap.mmap(fd, size_bytes, access=mmap.ACCESS_READ))
         start = position // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        stop = min(max(start + _WINDOW_BYTES, end), os.fstat(fd).st_size)
+        stop = min(max(start + _WINDOW_BYTES, end), size_bytes)
         return cls(start, mmap.mmap(fd, stop - start, access=mmap.ACCESS_READ, offset=start))
 
     @property

@@ -11,12 +11,15 @@ from siltstone.log.filesystem import File, FileSystem
 DATA = bytes(range(256)) * 100
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> File:
+@pytest.fixture(params=[False, True], ids=["views go", "views are kept"])
+def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> File:
     monkeypatch.setattr(filesystem, "_WINDOW_BYTES", 8192)
     path = tmp_path / "file"
     path.write_bytes(DATA)
-    return FileSystem().open(path, writable=False)
+    file = FileSystem().open(path, writable=False)
+    if request.param:
+        file.keep_views()
+    return file
 
 
 @pytest.mark.parametrize("position", [0, 1, 4095, 4096, 8191, 8192, 20_000, len(DATA) - 1])
@@ -67,3 +70,33 @@ def test_a_system_that_does_not_know_the_call_copies(
     monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)  # an unknown advice: EINVAL
 
     assert file.view(100, 9000) == DATA[100:9100]
+
+
+def test_what_is_kept_is_asked_of_the_system_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sealed").write_bytes(DATA)
+    file = FileSystem().open(tmp_path / "sealed", writable=False)
+    file.keep_views()
+    for position in range(0, len(DATA), 9000):
+        file.view(position, 9000)
+    monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)  # an unknown advice: EINVAL
+    monkeypatch.setattr(File, "read", None)  # which would be the way out
+
+    views = [file.view(position, 9000) for position in range(0, len(DATA), 9000)]
+
+    assert b"".join(views) == DATA
+
+
+def test_what_was_left_out_of_a_kept_file_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sealed").write_bytes(DATA)
+    file = FileSystem().open(tmp_path / "sealed", writable=False)
+    file.keep_views()
+    file.view(0, 1000)
+    file.view(9000, 1000)
+    monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)
+    monkeypatch.setattr(File, "read", lambda self, position, count: b"copied")
+
+    assert file.view(1000, 9000) == b"copied"
