@@ -95,6 +95,28 @@ def put_words(data: Any, start: int, length: int, words: Any, column: int) -> No
     words[row, column] = word
 
 
+@njit(cache=True, nogil=True)
+def _put_columns(data: Any, positions: Any, length: int, words: Any) -> None:
+    """Cut keys of one length into words, column by column. Twin: `put_words`.
+
+    There is a batch header before the first key, so that no load begins before the data.
+    """
+    row = length >> 3
+    for i in range(row):
+        column = words[i]
+        for k in range(positions.size):
+            column[k] = load_u64(data, positions[k] + 8 * i)
+    column = words[row]
+    word = np.uint64(length & 0xFF) << np.uint64(56)
+    left = length & 7
+    if left == 0:
+        column[: positions.size] = word
+    else:
+        shift = np.uint64(64 - 8 * left)
+        for k in range(positions.size):
+            column[k] = word | (load_u64(data, positions[k] + length - 8) >> shift)
+
+
 def _make_unrolled(word_count: int) -> Callable[..., None]:
     """Compile the loop over keys of so many words: a straight line, for several keys at a time."""
 
@@ -134,3 +156,40 @@ def hash_columns(
         _hash_7(words, count, key0, key1, lows, highs)
     else:
         _hash_8(words, count, key0, key1, lows, highs)
+
+
+@njit(cache=True, nogil=True)
+def hash_batch(
+    data: Any, keys: Any, count: int, words: Any, key0: int, key1: int, lows: Any, highs: Any
+) -> None:
+    """Hash the keys of a batch: `keys` has a row of positions and one of lengths.
+
+    A length of -1 is that of no key, which has no hash either: what is said of it means nothing.
+    `words` is room for as many keys. Twin: `siphash128` of each.
+    """
+    if count == 0:
+        return
+    positions = keys[0, :count]
+    lengths = keys[1, :count]
+    shortest = lengths[0]
+    longest = lengths[0]
+    for i in range(count):
+        shortest = min(shortest, lengths[i])
+        longest = max(longest, lengths[i])
+    row = longest >> 3
+    is_uniform = 0 <= row < MAX_WORDS
+    if is_uniform and shortest == longest:
+        _put_columns(data, positions, longest, words)
+    elif is_uniform:
+        for i in range(count):
+            if lengths[i] >= 0:
+                if lengths[i] >> 3 != row:
+                    is_uniform = False
+                    break
+                put_words(data, positions[i], lengths[i], words, i)
+    if is_uniform:
+        hash_columns(words, row + 1, count, key0, key1, lows, highs)
+    else:
+        for i in range(count):
+            if lengths[i] >= 0:
+                lows[i], highs[i] = siphash128(data, positions[i], lengths[i], key0, key1)

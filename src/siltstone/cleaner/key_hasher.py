@@ -37,7 +37,7 @@ class KeyHasher:
         self._key0: Any = np.uint64(int.from_bytes(hash_key[:8], "little"))
         self._key1: Any = np.uint64(int.from_bytes(hash_key[8:], "little"))
         self._unpacker = Unpacker()
-        self._keys = np.empty((0, 2), np.int64)
+        self._keys = np.empty((2, 0), np.int64)
         self._words = np.empty((MAX_WORDS, 0), np.uint64)
         # Both halves of the hash of each record, valid until the next chunk.
         self.lows: Hashes = np.empty(0, np.uint64)
@@ -119,7 +119,7 @@ class KeyHasher:
             self.lows = np.zeros(record_count, np.uint64)
             self.highs = np.zeros(record_count, np.uint64)
         largest = int(chunk.batches["record_count"].max(initial=_BATCH_RECORDS))
-        if largest > len(self._keys):
-            self._keys = np.empty((largest, 2), np.int64)
+        if largest > self._keys.shape[1]:
+            self._keys = np.empty((2, largest), np.int64)
             # Zeros, because columns of records without a key are hashed too, and thrown away.
             self._words = np.zeros((MAX_WORDS, largest), np.uint64)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from siltstone.cleaner.hash_kernels import MAX_WORDS, hash_columns, put_words, siphash128
+from siltstone.cleaner.hash_kernels import hash_batch
 from siltstone.cleaner.kernels import (
     AT_END,
     COMPRESSED,
@@ -112,14 +112,15 @@ def _enter(table: Any, shift: int, mask: int, low: int, entry: int) -> int:
     slot = np.int64(low >> shift)
     while True:
         found = table[slot, 1]
-        if found == np.uint64(0):
-            table[slot, 0] = low
-            table[slot, 1] = entry
-            return 1
+        # First what most keys find: themselves.
         if table[slot, 0] == low and (found ^ entry) <= np.uint64(ORDINAL_MASK):
             if entry > found:
                 table[slot, 1] = entry
             return 0
+        if found == np.uint64(0):
+            table[slot, 0] = low
+            table[slot, 1] = entry
+            return 1
         slot = (slot + 1) & mask
 
 
@@ -193,8 +194,6 @@ def hash_keys(
         end = batch.position + batch.size_bytes
         offset_limit = batch.last_offset - batch.base_offset
         previous_delta = np.int64(-1)
-        word_count = np.int64(0)
-        is_uniform = True
         for i in range(count):
             record_position = position
             position, offset_delta, key_position, key_length, value_length = read_short_record(
@@ -212,29 +211,12 @@ def hash_keys(
                 mark = TOMBSTONE
             if key_length < 0:
                 mark = KEYLESS
-            else:
-                key_words = key_length // 8 + 1
-                if word_count == 0:
-                    word_count = key_words
-                if key_words == word_count and key_words <= MAX_WORDS:
-                    put_words(data, key_position, key_length, words, i)
-                else:
-                    is_uniform = False
-            keys[i, 0] = key_position
-            keys[i, 1] = key_length
+            keys[0, i] = key_position
+            keys[1, i] = key_length
             marks[done + i] = mark
         if position != end:
             return number, done, REFUSED
-        if is_uniform:
-            own_lows = lows[done : done + count]
-            own_highs = highs[done : done + count]
-            hash_columns(words, word_count, count, key0, key1, own_lows, own_highs)
-        else:
-            for i in range(count):
-                if keys[i, 1] >= 0:
-                    lows[done + i], highs[done + i] = siphash128(
-                        data, keys[i, 0], keys[i, 1], key0, key1
-                    )
+        hash_batch(data, keys, count, words, key0, key1, lows[done:], highs[done:])
         done += count
     return stop, done, AT_END
 

@@ -102,7 +102,7 @@ class KeyEntries:
 
     def _make_scratch(self, record_count: int) -> None:
         """Make room for the keys of the largest batch."""
-        self._keys = np.empty((record_count, 2), np.int64)
+        self._keys = np.empty((2, record_count), np.int64)
         self._words = np.empty((MAX_WORDS, record_count), np.uint64)
         self._hashes = np.empty((2, record_count), np.uint64)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from siltstone.cleaner.hash_kernels import MAX_WORDS, hash_columns, put_words, siphash128
+from siltstone.cleaner.hash_kernels import hash_batch
 from siltstone.cleaner.kernels import AT_END, COMPRESSED, REFUSED
 from siltstone.cleaner.key_kernels import read_short_record
 from siltstone.records.kernels import read_record
@@ -52,8 +52,6 @@ def collect_keys(
         place = np.uint64(places[number]) << np.uint64(32)
         shift = batch.base_offset - base_offset
         found = 0
-        word_count = np.int64(0)
-        is_uniform = True
         for _ in range(batch.record_count):
             start = position
             position, delta, key_position, key_length, _ = read_short_record(data, start, end)
@@ -63,23 +61,12 @@ def collect_keys(
                     return number, count, REFUSED
             if key_length < 0:
                 continue
-            key_words = key_length // 8 + 1
-            if word_count == 0:
-                word_count = key_words
-            if key_words == word_count and key_words <= MAX_WORDS:
-                put_words(data, key_position, key_length, words, found)
-            else:
-                is_uniform = False
-            keys[found, 0] = key_position
-            keys[found, 1] = key_length
+            keys[0, found] = key_position
+            keys[1, found] = key_length
             entries[count + found, 1] = place | np.uint64(shift + delta)
             found += 1
-        if is_uniform:
-            hash_columns(words, word_count, found, key0, key1, hashes[0], hashes[1])
-            entries[count : count + found, 0] = hashes[0, :found]
-        else:
-            for i in range(found):
-                entries[count + i, 0], _ = siphash128(data, keys[i, 0], keys[i, 1], key0, key1)
+        hash_batch(data, keys, found, words, key0, key1, hashes[0], hashes[1])
+        entries[count : count + found, 0] = hashes[0, :found]
         count += found
     return batches.size, count, AT_END
 
