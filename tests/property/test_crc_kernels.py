@@ -13,7 +13,9 @@ from siltstone.records.record import Record
 from siltstone.records.scan import as_bytes, walk
 
 # Around the sizes at which lanes begin, and at which CRCs are joined.
-SIZES = st.one_of(st.integers(0, 200), st.integers(3000, 3200), st.integers(4000, 20_000))
+SIZES = st.one_of(
+    st.integers(0, 200), st.integers(700, 900), st.integers(3900, 4200), st.integers(4000, 20_000)
+)
 SEEDS = st.integers(0, 2**32)
 
 

@@ -48,7 +48,10 @@ def _make_crc_tables() -> np.ndarray[Any, np.dtype[np.uint64]]:
 _CRC_TABLES: Final = _make_crc_tables()
 
 _LINE_BYTES: Final = 64  # of a cache
-_LANE_BYTES: Final = 1024  # of each of three runs whose CRCs are taken side by side
+# Of each of three runs whose CRCs are taken side by side: long ones, then short ones for the rest.
+_LONG_BYTES: Final = 1344
+_SHORT_BYTES: Final = 256
+_AHEAD_BYTES: Final = 3 * _LONG_BYTES
 
 
 def _make_carry_tables(byte_count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -67,7 +70,7 @@ def _make_carry_tables(byte_count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return tables
 
 
-_CARRY_TABLES: Final = _make_carry_tables(_LANE_BYTES)
+_CARRY_TABLES: Final = np.stack([_make_carry_tables(_LONG_BYTES), _make_carry_tables(_SHORT_BYTES)])
 
 
 @njit(cache=True, nogil=True)
@@ -87,13 +90,46 @@ def _has_sse42() -> bool:
 _crc_step: Callable[..., Any] = _crc_step_sse42 if _has_sse42() else _crc_step_portable
 
 
-@njit(cache=True, nogil=True)
-def _carry(crc: int) -> int:
-    """Carry a CRC over the zero bytes of one lane."""
-    result = np.uint64(0)
-    for k in range(4):
-        result ^= _CARRY_TABLES[k, (crc >> np.uint64(8 * k)) & np.uint64(0xFF)]
-    return result
+def _make_lanes(lane_bytes: int) -> Callable[..., Any]:
+    """Compile the loop over three runs of so many bytes each.
+
+    Each step waits for the one before, so that three runs side by side take little longer than one.
+    """
+    level = int(lane_bytes == _SHORT_BYTES)
+
+    @njit(cache=True, nogil=True)
+    def carry(crc: int) -> int:
+        """Carry a CRC over the zero bytes of one lane."""
+        result = np.uint64(0)
+        for k in range(4):
+            result ^= _CARRY_TABLES[level, k, (crc >> np.uint64(8 * k)) & np.uint64(0xFF)]
+        return result
+
+    @njit(cache=True, nogil=True)
+    def extend_by_lanes(crc: int, data: Any, position: int, end: int) -> tuple[int, int]:
+        while position + 3 * lane_bytes <= end:
+            second = np.uint64(0)
+            third = np.uint64(0)
+            ahead = position + _AHEAD_BYTES
+            for _ in range(lane_bytes // _LINE_BYTES):
+                # The processor does not see by itself what comes after the three runs. In the order
+                # of memory: the same lines in the order of the lanes take a third longer.
+                for _ in range(3):
+                    prefetch(data, ahead)
+                    ahead += _LINE_BYTES
+                for _ in range(_LINE_BYTES // 8):
+                    crc = _crc_step(crc, load_u64(data, position))
+                    second = _crc_step(second, load_u64(data, position + lane_bytes))
+                    third = _crc_step(third, load_u64(data, position + 2 * lane_bytes))
+                    position += 8
+            crc = carry(carry(crc) ^ second) ^ third
+            position += 2 * lane_bytes
+        return crc, position
+
+    return extend_by_lanes
+
+
+_extend_long, _extend_short = _make_lanes(_LONG_BYTES), _make_lanes(_SHORT_BYTES)
 
 
 @njit(cache=True, nogil=True)
@@ -104,26 +140,9 @@ def crc32c(data: Any, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def extend_crc(crc: int, data: Any, start: int, end: int) -> int:
-    """Return the CRC of bytes that have this one, followed by `data[start:end]`.
-
-    Each step waits for the one before, so that three runs side by side take little longer than one.
-    """
-    crc = crc ^ np.uint64(0xFFFFFFFF)
-    position = start
-    while position + 3 * _LANE_BYTES <= end:
-        second = np.uint64(0)
-        third = np.uint64(0)
-        for _ in range(_LANE_BYTES // _LINE_BYTES):
-            # The processor does not see by itself what comes after the three runs.
-            for lane in range(3, 6):
-                prefetch(data, position + lane * _LANE_BYTES)
-            for _ in range(_LINE_BYTES // 8):
-                crc = _crc_step(crc, load_u64(data, position))
-                second = _crc_step(second, load_u64(data, position + _LANE_BYTES))
-                third = _crc_step(third, load_u64(data, position + 2 * _LANE_BYTES))
-                position += 8
-        crc = _carry(_carry(crc) ^ second) ^ third
-        position += 2 * _LANE_BYTES
+    """Return the CRC of bytes that have this one, followed by `data[start:end]`."""
+    crc, position = _extend_long(crc ^ np.uint64(0xFFFFFFFF), data, start, end)
+    crc, position = _extend_short(crc, data, position, end)
     while position + 8 <= end:
         crc = _crc_step(crc, load_u64(data, position))
         position += 8
