@@ -1,10 +1,11 @@
 """Which record is the last one of its key: a table over all keys of a pass, and a byte per record.
 
-Several threads may check and hash chunks at a time; one at a time enters what it has hashed, which
-is the smaller part of the work.
+Several threads may check and hash chunks at a time; one at a time enters what was hashed, which is
+the smaller part of the work. The others do not wait for it: they leave what they have, and go on.
 """
 
 import threading
+from collections import deque
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from siltstone.log.filesystem import File
 
 _MAX_RECORDS: Final = 2**32 - 2  # a record's number must fit 32 bits
 _MAX_PACKED_RECORDS: Final = 2**31  # and leave one of them, where it says if it is a tombstone
+_MAX_HASHED: Final = 4  # chunks that wait to be entered
 _NO_MARKS: Final = np.empty(0, np.uint8)
 
 
@@ -30,6 +32,14 @@ class Reserved(NamedTuple):
     record_count: int
 
 
+class _Hashed(NamedTuple):
+    """A chunk that is to be entered."""
+
+    hasher: KeyHasher
+    marks: Marks
+    ordinal: int
+
+
 class KeyMarks:
     """Marks for the records of a pass, in the order in which they were given their numbers."""
 
@@ -38,6 +48,7 @@ class KeyMarks:
         self._hash_key = hash_key
         self._table = KeyTable()
         self._lock = threading.Lock()  # of the table
+        self._hashed: deque[_Hashed] = deque()
         self._idle: list[KeyHasher] = []
         self._parts: list[Marks] = []
 
@@ -65,10 +76,24 @@ class KeyMarks:
         except IndexError:
             hasher = KeyHasher(self._hash_key)
         crc = hasher.hash_chunk(file, chunk, marks)
-        with self._lock:
-            self._table.enter(hasher.lows, hasher.highs, marks, ordinal)
-        self._idle.append(hasher)
+        self._hashed.append(_Hashed(hasher, marks, ordinal))
+        self._enter_hashed()
         return crc
+
+    def _enter_hashed(self) -> None:
+        """Enter what was hashed, also by others, unless somebody is about it.
+
+        Whoever had the table looks once more after letting go of it: what came too late for the one
+        and too early for the other would be left.
+        """
+        while self._hashed and self._lock.acquire(blocking=len(self._hashed) > _MAX_HASHED):
+            try:
+                while self._hashed:
+                    hasher, marks, ordinal = self._hashed.popleft()
+                    self._table.enter(hasher.lows, hasher.highs, marks, ordinal)
+                    self._idle.append(hasher)
+            finally:
+                self._lock.release()
 
     def mark_winners(self) -> Marks:
         """Return all marks with the last record of each key, now that all are entered."""
