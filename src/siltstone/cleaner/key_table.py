@@ -13,6 +13,7 @@ from siltstone.cleaner import key_kernels
 from siltstone.cleaner.key_hasher import Hashes, Marks
 
 _FIRST_CAPACITY: Final = 1 << 16
+_SMALL_CAPACITY: Final = 1 << 20  # up to which a table grows by more than it must
 
 
 class KeyTable:
@@ -46,6 +47,8 @@ class KeyTable:
         return np.split(entries, ends[:-1])
 
     def _grow(self) -> None:
-        larger = np.zeros((2 * len(self._table), 2), np.uint64)
+        capacity = len(self._table)
+        factor = 4 if 4 * capacity <= _SMALL_CAPACITY else 2
+        larger = np.zeros((factor * capacity, 2), np.uint64)
         key_kernels.move_entries(self._table, larger)
         self._table = larger

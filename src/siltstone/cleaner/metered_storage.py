@@ -68,3 +68,6 @@ class _MeteredFile(File):
 
     def keep_views(self) -> None:
         self._file.keep_views()
+
+    def drop_view(self, position: int, count: int) -> None:
+        self._file.drop_view(position, count)

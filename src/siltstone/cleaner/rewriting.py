@@ -124,7 +124,10 @@ class Rewriting:
             batches = self._idle.pop()
         except IndexError:
             batches = BatchWriter(self._marks, self._plan.now_ms, self._new_horizon_ms)
-        return batches, batches.write(judged.file, judged.chunk, judged.verdict, judged.ordinal)
+        file, chunk = judged.file, judged.chunk
+        written = batches.write(file, chunk, judged.verdict, judged.ordinal)
+        file.drop_view(chunk.position, len(chunk.view))
+        return batches, written
 
     def _is_unchanged(self, base_offset: int) -> bool:
         """Judge a segment without writing; if anything changes, all is as before the call."""

@@ -6,6 +6,7 @@ stop the world before, after or in the middle of any of them. An `OSError` becom
 """
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -14,12 +15,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from siltstone.errors import LogDirOfflineError
 from siltstone.log.filenames import temporary_path
 
 _MADV_POPULATE_READ: Final = 22  # of Linux 5.14, which Python has no name for
+_MADV_DONTNEED: Final = 4
 _WINDOW_BYTES: Final = 32 << 20
 _MAX_BUFFERS: Final = 1024  # that one system call takes: IOV_MAX
+
+# Python's own keeps all other threads waiting until the system is done with it.
+_madvise: Final = ctypes.CDLL(None, use_errno=True).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class File:
@@ -101,11 +109,24 @@ class File:
         self._keeps_views = True
         self._window = None
 
+    def drop_view(self, position: int, count: int) -> None:
+        """Let go of what was kept, as far as nobody will look at it again; any thread may.
+
+        It goes with the file anyway, all at once, and that takes its time.
+        """
+        window = self._window
+        if self._keeps_views and window is not None:
+            first = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (position + count) // mmap.PAGESIZE * mmap.PAGESIZE
+            if first < end <= window.end:
+                window.advise(_MADV_DONTNEED, first, end)
+
     def _populate(self, window: "_Window", position: int, end: int) -> None:
+        first = position // mmap.PAGESIZE * mmap.PAGESIZE
         if not self._keeps_views:
-            window.populate(position, end)
+            window.advise(_MADV_POPULATE_READ, first, end)
         elif end > self._populated:
-            window.populate(position, end)
+            window.advise(_MADV_POPULATE_READ, first, end)
             if position <= self._populated:
                 self._populated = end
 
@@ -138,9 +159,12 @@ class _Window(NamedTuple):
     def end(self) -> int:
         return self.start + len(self.mapped)
 
-    def populate(self, position: int, end: int) -> None:
-        first = (position - self.start) // mmap.PAGESIZE * mmap.PAGESIZE
-        self.mapped.madvise(_MADV_POPULATE_READ, first, end - self.start - first)
+    def advise(self, advice: int, start: int, end: int) -> None:
+        """Advise the system on the pages from one position of the file to another."""
+        address = np.frombuffer(self.mapped, np.uint8).ctypes.data + start - self.start
+        if _madvise(address, end - start, advice):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
 
 
 class FileSystem:

@@ -27,11 +27,14 @@ def test_a_pass_with_two_threads_writes_the_same_bytes(tmp_path: Path, seed: int
     assert found == expected
 
 
-def test_a_batch_that_is_larger_than_a_chunk_is_read_ahead(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thread_count", [2, 6])
+def test_a_batch_that_is_larger_than_a_chunk_is_read_ahead(
+    tmp_path: Path, thread_count: int
+) -> None:
     plan = plan_large_log(tmp_path, record_count=2000, key_count=100)  # batches of 10 kB
     expected = fingerprint(plan, LocalEngine("plain").run(plan))
 
-    found = fingerprint(plan, LocalEngine("ahead", thread_count=2).run(plan))
+    found = fingerprint(plan, LocalEngine("ahead", thread_count=thread_count).run(plan))
 
     assert found == expected
 

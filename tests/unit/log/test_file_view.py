@@ -100,3 +100,13 @@ def test_what_was_left_out_of_a_kept_file_is_asked_for(
     monkeypatch.setattr(File, "read", lambda self, position, count: b"copied")
 
     assert file.view(1000, 9000) == b"copied"
+
+
+def test_what_was_dropped_can_be_viewed_again(file: File) -> None:
+    kept = [file.view(position, 1000) for position in range(0, len(DATA), 1000)]
+    file.drop_view(5000, 10_000)
+    file.drop_view(20_000, 10)
+    file.drop_view(20_000, len(DATA))
+
+    assert b"".join(kept) == DATA
+    assert file.view(0, len(DATA)) == DATA
