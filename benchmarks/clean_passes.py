@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from siltstone.spark.engine import SparkEngine
 from siltstone.spark.forms import Stages
 from siltstone.spark.session import Session
 
-RunAll = Callable[[Sequence[CleaningPlan]], "list[PassOutcome]"]
+RunAll = Callable[[Sequence[CleaningPlan]], Iterable[PassOutcome]]
 
 _WORKER: Final = b"siltstone.spark.daemon"
 _TIMEOUT_SECONDS: Final = 120
@@ -73,7 +73,7 @@ class Passes:
         """Clean all partitions in one job, and commit each as soon as it is there."""
         engine = engines.get(core_count, stages)
         with Workers() as workers:
-            work = self._run(lambda plans: list(engine.run_all(plans)), commits=commits)
+            work = self._run(engine.run_all, commits=commits)
         return Work(
             work.seconds,
             work.size_bytes,
@@ -85,7 +85,7 @@ class Passes:
         """Clean with the kernels alone, in this process, with two threads."""
         engine = LocalEngine(thread_count=2)
         return self._run(
-            lambda plans: [PassOutcome(plan, engine.run(plan)) for plan in plans], commits=commits
+            lambda plans: (PassOutcome(plan, engine.run(plan)) for plan in plans), commits=commits
         )
 
     def _run(self, run_all: RunAll, *, commits: bool) -> Work:
@@ -97,16 +97,19 @@ class Passes:
                 for log in manager.logs.values()
             ]
             committer = PassCommitter(fs, SystemClock(), CleanerCheckpoints(fs, directory))
+            outcomes = []
             kept = 0
+            commit_seconds = 0.0
             with Stopwatch() as whole:
-                with Stopwatch() as running:
-                    outcomes = run_all(plans)
-                for outcome in outcomes:
+                for outcome in run_all(plans):
+                    outcomes.append(outcome)
                     log = manager.get_log(outcome.plan.partition)
                     result = outcome.get()
                     kept += result.counts.records_kept
                     if commits:
-                        committer.commit(log, outcome.plan, result)
+                        with Stopwatch() as committing:
+                            committer.commit(log, outcome.plan, result)
+                        commit_seconds += committing.seconds
             if not commits:
                 for outcome in outcomes:
                     discard_pass(fs, manager.get_log(outcome.plan.partition), outcome.get())
@@ -115,7 +118,7 @@ class Passes:
             whole.seconds,
             self.logs.total_bytes,
             self.logs.total_records,
-            details={"run": running.seconds, "commit": whole.seconds - running.seconds},
+            details={"run": whole.seconds - commit_seconds, "commit": commit_seconds},
         )
 
 
