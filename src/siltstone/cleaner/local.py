@@ -2,8 +2,8 @@
 
 The first checks every CRC and enters every key, so that afterwards each record is known to be the
 last of its key or not. The second decides what is left of each batch and writes it. Between them
-only a byte per record and the table of keys are kept; what was mapped stays mapped, as long as it is
-not too much.
+only a byte per record and the table of keys are kept; what was mapped stays mapped, as long as it
+is not too much.
 """
 
 import time

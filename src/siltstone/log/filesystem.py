@@ -6,28 +6,20 @@ stop the world before, after or in the middle of any of them. An `OSError` becom
 """
 
 import contextlib
-import ctypes
 import errno
 import mmap
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from siltstone.errors import LogDirOfflineError
+from siltstone.log.file_window import FileWindow
 from siltstone.log.filenames import temporary_path
 
 _MADV_POPULATE_READ: Final = 22  # of Linux 5.14, which Python has no name for
-_MADV_DONTNEED: Final = 4
-_WINDOW_BYTES: Final = 32 << 20
 _MAX_BUFFERS: Final = 1024  # that one system call takes: IOV_MAX
-
-# Python's own keeps all other threads waiting until the system is done with it.
-_madvise: Final = ctypes.CDLL(None, use_errno=True).madvise
-_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class File:
@@ -41,7 +33,7 @@ class File:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
-        self._window: _Window | None = None
+        self._window: FileWindow | None = None
         self._keeps_views = False
         self._populated = 0  # how much of a kept window is in memory, from its start
 
@@ -87,7 +79,7 @@ class File:
             window = self._window
             if window is None or not window.start <= position <= end <= window.end:
                 # What was mapped before goes with the last view of it.
-                window = self._window = _Window.open(
+                window = self._window = FileWindow.open(
                     self.fd, position, end, is_whole=self._keeps_views
                 )
                 self._populated = 0
@@ -119,14 +111,14 @@ class File:
             first = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
             end = (position + count) // mmap.PAGESIZE * mmap.PAGESIZE
             if first < end <= window.end:
-                window.advise(_MADV_DONTNEED, first, end)
+                with contextlib.suppress(OSError):  # A process may have locked its memory.
+                    window.advise(mmap.MADV_DONTNEED, first, end)
 
-    def _populate(self, window: "_Window", position: int, end: int) -> None:
-        first = position // mmap.PAGESIZE * mmap.PAGESIZE
+    def _populate(self, window: FileWindow, position: int, end: int) -> None:
         if not self._keeps_views:
-            window.advise(_MADV_POPULATE_READ, first, end)
+            window.advise(_MADV_POPULATE_READ, position, end)
         elif end > self._populated:
-            window.advise(_MADV_POPULATE_READ, first, end)
+            window.advise(_MADV_POPULATE_READ, position, end)
             if position <= self._populated:
                 self._populated = end
 
@@ -138,33 +130,6 @@ class File:
 
     def __del__(self) -> None:
         self.close()
-
-
-class _Window(NamedTuple):
-    """A part of a file that is mapped: enough for many views, and not much memory."""
-
-    start: int
-    mapped: mmap.mmap
-
-    @classmethod
-    def open(cls, fd: int, position: int, end: int, *, is_whole: bool) -> "_Window":
-        size_bytes = os.fstat(fd).st_size
-        if is_whole:
-            return cls(0, mmap.mmap(fd, size_bytes, access=mmap.ACCESS_READ))
-        start = position // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        stop = min(max(start + _WINDOW_BYTES, end), size_bytes)
-        return cls(start, mmap.mmap(fd, stop - start, access=mmap.ACCESS_READ, offset=start))
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.mapped)
-
-    def advise(self, advice: int, start: int, end: int) -> None:
-        """Advise the system on the pages from one position of the file to another."""
-        address = np.frombuffer(self.mapped, np.uint8).ctypes.data + start - self.start
-        if _madvise(address, end - start, advice):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
 
 
 class FileSystem:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import LogDirOfflineError
-from siltstone.log import filesystem
+from siltstone.log import file_window, filesystem
 from siltstone.log.filesystem import File, FileSystem
 
 DATA = bytes(range(256)) * 100
@@ -13,7 +13,7 @@ DATA = bytes(range(256)) * 100
 
 @pytest.fixture(params=[False, True], ids=["views go", "views are kept"])
 def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> File:
-    monkeypatch.setattr(filesystem, "_WINDOW_BYTES", 8192)
+    monkeypatch.setattr(file_window, "WINDOW_BYTES", 8192)
     path = tmp_path / "file"
     path.write_bytes(DATA)
     file = FileSystem().open(path, writable=False)
