@@ -7,9 +7,30 @@ and it takes a while to map what a pass reads at a time.
 import ctypes
 import mmap
 import os
+import sys
 from typing import Final, NamedTuple
 
 WINDOW_BYTES: Final = 32 << 20
+
+_CACHESTAT: Final = 451  # the number of a call of Linux 6.5, on every processor
+
+
+class _Range(ctypes.Structure):
+    """What `cachestat` is asked about."""
+
+    _fields_ = (("start", ctypes.c_uint64), ("size_bytes", ctypes.c_uint64))
+
+
+class _CacheStat(ctypes.Structure):
+    """What it answers."""
+
+    _fields_ = (
+        ("cached_pages", ctypes.c_uint64),
+        ("dirty_pages", ctypes.c_uint64),
+        ("written_pages", ctypes.c_uint64),
+        ("evicted_pages", ctypes.c_uint64),
+        ("recently_evicted_pages", ctypes.c_uint64),
+    )
 
 
 class _Buffer(ctypes.Structure):
@@ -35,7 +56,8 @@ _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
 _release_buffer: Final = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
 _release_buffer.restype = None
-_madvise: Final = ctypes.CDLL(None, use_errno=True).madvise
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_madvise: Final = _libc.madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -66,6 +88,21 @@ class FileWindow(NamedTuple):
         if _madvise(self.address + first - self.start, end - first, advice):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+
+
+def is_cached(fd: int, position: int, end: int) -> bool:
+    """Say whether all pages with bytes between two positions are in memory.
+
+    If nobody knows, they are not: the system may be older, or tell only the owner of the file.
+    """
+    if sys.platform != "linux":
+        return False
+    first = _round_down(position, mmap.PAGESIZE)
+    asked = _Range(first, end - first)
+    found = _CacheStat()
+    if _libc.syscall(_CACHESTAT, fd, ctypes.byref(asked), ctypes.byref(found), 0):
+        return False
+    return int(found.cached_pages) >= -(-(end - first) // mmap.PAGESIZE)
 
 
 def _address_of(mapped: mmap.mmap) -> int:

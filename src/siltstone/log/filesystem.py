@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from siltstone.errors import LogDirOfflineError
-from siltstone.log.file_window import FileWindow
+from siltstone.log.file_window import FileWindow, is_cached
 from siltstone.log.filenames import temporary_path
 
 _MADV_POPULATE_READ: Final = 22  # of Linux 5.14, which Python has no name for
@@ -115,12 +115,16 @@ class File:
                     window.advise(mmap.MADV_DONTNEED, first, end)
 
     def _populate(self, window: FileWindow, position: int, end: int) -> None:
-        if not self._keeps_views:
+        """See to it that pages are in memory.
+
+        Those that are there already are sooner mapped by whoever looks at them first.
+        """
+        if self._keeps_views and end <= self._populated:
+            return
+        if not is_cached(self.fd, position, end):
             window.advise(_MADV_POPULATE_READ, position, end)
-        elif end > self._populated:
-            window.advise(_MADV_POPULATE_READ, position, end)
-            if position <= self._populated:
-                self._populated = end
+        if position <= self._populated:
+            self._populated = end
 
     def close(self) -> None:
         """Close now rather than with the last reference."""

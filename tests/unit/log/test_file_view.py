@@ -1,5 +1,7 @@
 """Views of files: the bytes where they are, without a copy."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,16 @@ from siltstone.log import file_window, filesystem
 from siltstone.log.filesystem import File, FileSystem
 
 DATA = bytes(range(256)) * 100
+
+
+def release() -> tuple[int, ...]:
+    """Return the version of the system."""
+    return tuple(map(int, os.uname().release.split(".")[:2]))
+
+
+def forget_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every page look as if it were on the disk only."""
+    monkeypatch.setattr(filesystem, "is_cached", lambda fd, position, end: False)
 
 
 @pytest.fixture(params=[False, True], ids=["views go", "views are kept"])
@@ -67,6 +79,7 @@ def test_what_cannot_be_mapped_is_an_error_with_the_path(tmp_path: Path) -> None
 def test_a_system_that_does_not_know_the_call_copies(
     file: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forget_the_cache(monkeypatch)
     monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)  # an unknown advice: EINVAL
 
     assert file.view(100, 9000) == DATA[100:9100]
@@ -78,6 +91,7 @@ def test_what_is_kept_is_asked_of_the_system_once(
     (tmp_path / "sealed").write_bytes(DATA)
     file = FileSystem().open(tmp_path / "sealed", writable=False)
     file.keep_views()
+    forget_the_cache(monkeypatch)
     for position in range(0, len(DATA), 9000):
         file.view(position, 9000)
     monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)  # an unknown advice: EINVAL
@@ -94,6 +108,7 @@ def test_what_was_left_out_of_a_kept_file_is_asked_for(
     (tmp_path / "sealed").write_bytes(DATA)
     file = FileSystem().open(tmp_path / "sealed", writable=False)
     file.keep_views()
+    forget_the_cache(monkeypatch)
     file.view(0, 1000)
     file.view(9000, 1000)
     monkeypatch.setattr(filesystem, "_MADV_POPULATE_READ", 12_345)
@@ -110,3 +125,21 @@ def test_what_was_dropped_can_be_viewed_again(file: File) -> None:
 
     assert b"".join(kept) == DATA
     assert file.view(0, len(DATA)) == DATA
+
+
+def test_only_what_was_read_or_written_is_cached(tmp_path: Path) -> None:
+    path = tmp_path / "half"
+    path.write_bytes(DATA)
+    with path.open("ab") as file:
+        file.truncate(16 << 20)  # what nobody has written is in no page
+
+        assert not file_window.is_cached(file.fileno(), 0, 16 << 20)
+        assert not file_window.is_cached(file.fileno(), (8 << 20) + 1, (8 << 20) + 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or release() < (6, 5), reason="no other system tells")
+def test_what_was_written_is_cached(tmp_path: Path) -> None:
+    (tmp_path / "whole").write_bytes(DATA)
+    with (tmp_path / "whole").open("rb") as file:
+        assert file_window.is_cached(file.fileno(), 0, len(DATA))
+        assert file_window.is_cached(file.fileno(), 5000, 5001)
