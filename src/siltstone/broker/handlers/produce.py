@@ -95,8 +95,8 @@ def _append_usual(broker: Broker, request: Request, data: Any) -> _Topic:
             # Of `min.insync.replicas` no more than there are replicas count, which is one.
             if request.version >= _FIRST_WITH_ZSTD:
                 append.outcome = partition.log.try_append(append.records)
-        except SiltstoneError as refusal:
-            append.outcome = refusal
+        except Exception as error:  # noqa: BLE001 - one partition must not stop the others
+            append.outcome = error
     return _Topic(name or "", data, appends)
 
 
