@@ -37,7 +37,7 @@ $(STAMP): requirements.lock pyproject.toml
 		$(PYTHON) -c 'import sys; print("install: the venv module is missing: apt-get install python%d.%d-venv" % sys.version_info[:2])' >&2; exit 1; }
 	@echo "install: locked packages into $(VENV)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 	@# The lock holds the build backend too: building in isolation would fetch an unlocked one.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
