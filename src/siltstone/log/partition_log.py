@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from siltstone.clock import Clock
-from siltstone.errors import OffsetOutOfRangeError, PolicyViolationError, UsageError
+from siltstone.errors import OffsetOutOfRangeError, UsageError
 from siltstone.ids import TopicId
+from siltstone.log import truncation
 from siltstone.log.append_info import AppendInfo
 from siltstone.log.config import LogConfig
 from siltstone.log.filesystem import FileSystem
@@ -37,7 +38,6 @@ from siltstone.log.segment import Segment
 from siltstone.log.segments import Segments
 from siltstone.log.time_index import TimestampOffset
 from siltstone.log.transaction_index import AbortedTxn
-from siltstone.log.truncation import remove_segment, start_over, truncate_log
 from siltstone.log.validation import BatchValidator, split_batches
 from siltstone.records.batch import BatchHeader
 from siltstone.records.layout import NO_PRODUCER_ID
@@ -384,8 +384,10 @@ class PartitionLog:
                 if len(doomed) == len(self.segments):
                     self._roll(self.log_end_offset)
                 for segment in doomed:
-                    remove_segment(self._local, self._state, segment)
-                self._raise_log_start(self.segments.first.base_offset)
+                    truncation.remove_segment(self._local, self._state, segment)
+                truncation.raise_log_start(
+                    self._local, self._state, self.segments.first.base_offset
+                )
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to an offset and return where it is now.
@@ -394,19 +396,9 @@ class PartitionLog:
         """
         with self._lock:
             self._local.check_writable()
-            if self.config.is_compacted and not self.config.deletes:
-                raise PolicyViolationError(
-                    f"{self.partition}: records of a compacted topic are deleted by tombstones; "
-                    "cleanup.policy must include delete"
-                )
             if offset == HIGH_WATERMARK_OFFSET:
                 offset = self.high_watermark
-            if not 0 <= offset <= self.high_watermark:
-                raise OffsetOutOfRangeError(
-                    str(self.partition), offset, self.log_start_offset, self.high_watermark
-                )
-            with self._local.writing:
-                self._raise_log_start(offset)
+            truncation.delete_below(self.partition, self._local, self._state, offset)
             return self.log_start_offset
 
     def truncate_to(self, offset: int) -> bool:
@@ -415,23 +407,20 @@ class PartitionLog:
             raise UsageError(f"{self.partition}: cannot truncate to offset {offset}")
         with self._lock:
             self._local.check_writable()
-            return truncate_log(self._fs, self.partition, self._local, self._state, offset)
+            return truncation.truncate_log(
+                self._fs, self.partition, self._local, self._state, offset
+            )
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log goes on, empty, at an offset."""
         with self._lock:
             self._local.check_writable()
-            start_over(self._fs, self.partition, self._local, self._state, offset)
+            truncation.start_over(self._fs, self.partition, self._local, self._state, offset)
 
     def delete_due_files(self) -> int:
         """Delete the `.deleted` files whose delay has passed, and return how many."""
         with self._lock:
             return self._local.delete_due_files()
-
-    def _raise_log_start(self, offset: int) -> None:
-        if offset > self.log_start_offset:
-            self._local.skip_to(offset)
-            self._state.raise_log_start(offset)
 
     # Who else works on it
 

@@ -1,8 +1,9 @@
-"""Cutting a log: what a leader's follower, or a repair, takes away from its end.
+"""Cutting a log: at its end, as a follower or a repair does, and at its start, as clients ask for.
 
 The caller holds the log's lock.
 """
 
+from siltstone.errors import OffsetOutOfRangeError, PolicyViolationError
 from siltstone.ids import TopicPartition
 from siltstone.log.cleaner_offsets import lower_cleaner_offset
 from siltstone.log.filesystem import FileSystem
@@ -46,6 +47,28 @@ def start_over(
         local.start_at(offset)
         state.start_at(offset)
     state.forget_producers(offset)
+
+
+def delete_below(partition: TopicPartition, local: LocalLog, state: LogState, offset: int) -> None:
+    """Let the log start at an offset; raise unless its policy and the high watermark allow that."""
+    if local.config.is_compacted and not local.config.deletes:
+        raise PolicyViolationError(
+            f"{partition}: records of a compacted topic are deleted by tombstones; "
+            "cleanup.policy must include delete"
+        )
+    if not 0 <= offset <= state.high_watermark:
+        raise OffsetOutOfRangeError(
+            str(partition), offset, state.log_start_offset, state.high_watermark
+        )
+    with local.writing:
+        raise_log_start(local, state, offset)
+
+
+def raise_log_start(local: LocalLog, state: LogState, offset: int) -> None:
+    """Let the log start at an offset, unless it starts further on."""
+    if offset > state.log_start_offset:
+        local.skip_to(offset)
+        state.raise_log_start(offset)
 
 
 def remove_segment(local: LocalLog, state: LogState, segment: Segment) -> None:
