@@ -407,9 +407,7 @@ class PartitionLog:
             raise UsageError(f"{self.partition}: cannot truncate to offset {offset}")
         with self._lock:
             self._local.check_writable()
-            return truncation.truncate_log(
-                self._fs, self.partition, self._local, self._state, offset
-            )
+            return truncation.truncate(self._fs, self.partition, self._local, self._state, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log goes on, empty, at an offset."""

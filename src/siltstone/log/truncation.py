@@ -12,7 +12,7 @@ from siltstone.log.log_state import LogState
 from siltstone.log.segment import Segment
 
 
-def truncate_log(
+def truncate(
     fs: FileSystem, partition: TopicPartition, local: LocalLog, state: LogState, offset: int
 ) -> bool:
     """Drop everything from an offset on, and say whether there was anything."""
